@@ -1,0 +1,37 @@
+"""Optional packages: imported when first needed, with the command that installs them."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from hsa_geo.errors import MissingPackageError
+
+__all__ = ["require"]
+
+
+def require(module: str, *, extra: str, purpose: str) -> ModuleType:
+    """Import ``module`` or say what to install.
+
+    Args:
+        module: Name to import, e.g. ``"selectolax.lexbor"``.
+        extra: The extra of hsa_geo that holds it, e.g. ``"html"``.
+        purpose: What it is needed for, e.g. ``"reading HTML"``.
+
+    Returns:
+        The imported module.
+
+    Raises:
+        MissingPackageError: If the package is not installed.
+
+    Example:
+        >>> require("json", extra="html", purpose="reading JSON").loads("[1]")
+        [1]
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{purpose} needs the package '{module.partition('.')[0]}', which could not be "
+            f"imported ({error}): run `pip install 'hsa_geo[{extra}]'`."
+        ) from error

@@ -1,0 +1,386 @@
+"""TreePlan: a batch of trees as the index tensors that the dynamic program runs on.
+
+A plan numbers the nodes anew as *slots*, so that everything the program touches together is
+contiguous:
+
+- Chains of single children are contracted to one slot, since a node with one child changes
+  nothing (math: ``phi(A) = phi(B)``, ``w_B = 1``).  A slot has a *bottom* node (a leaf or a
+  branching node) and a *top* node, whose position counts among its siblings.
+- Slots are ordered by level, roots first; the slots of one level by group; a *group* is the
+  set of children of one node, in sibling order.  Groups of level l are the children at level l.
+
+Everything is computed by sorting and prefix sums; the only loop runs over levels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from hsa_geo.data.buckets import Bucket, make_buckets
+from hsa_geo.errors import ShapeError, TreeError
+
+__all__ = ["Pairs", "TreePlan"]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The ordered sibling pairs (B, C), C != B, of all groups, sorted by group, B, C.
+
+    Attributes:
+        target: ``[P]``, slot of B, the sibling that attends.
+        source: ``[P]``, slot of C, the sibling that is attended to.
+        ptr: ``[S - B + 1]``, the pairs of the i-th non-root slot are ``ptr[i]:ptr[i+1]``.
+        public: ``[P]``, place of each pair in the public order (see :class:`TreePlan`).
+    """
+
+    target: Tensor
+    source: Tensor
+    ptr: Tensor
+    public: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class TreePlan:
+    """Index tensors of a batch of trees; build with :meth:`from_index` or ``tree.plan``.
+
+    The *public order* of the ordered sibling pairs, in which a pair bias is given and pair
+    weights are returned, is that of ``tree_index``: groups by increasing parent id, within a
+    group B in sibling order, within B every C != B in sibling order (:attr:`pair_nodes`).
+
+    Attributes:
+        num_nodes: Number of tree nodes M.
+        num_leaves: Number of leaves N.
+        num_trees: Number of trees B.
+        num_pairs: Number of ordered sibling pairs P.
+        level_slots: Slots of level l are ``level_slots[l]:level_slots[l+1]``.
+        level_groups: Groups of level l are ``level_groups[l]:level_groups[l+1]``.
+        level_leaves: ``leaf_slot``/``leaf_row`` entries of level l, likewise.
+        slot_bottom: ``[S]``, node id of the slot's leaf or branching node.
+        slot_top: ``[S]``, node id whose position counts among the siblings.
+        slot_group: ``[S]``, group of the slot, -1 at roots.
+        group_ptr: ``[G + 1]``, the slots of group g are ``group_ptr[g]:group_ptr[g+1]``.
+        group_parent: ``[G]``, slot of the node whose children the group is.
+        pair_start: ``[G]``, public place of the group's first pair.
+        leaf_slot: ``[N]``, slots that are leaves, increasing.
+        leaf_row: ``[N]``, row (of x, q, k, v) of each of them.
+        leaf_place: ``[N]``, inverse of ``leaf_row``: place of each row among ``leaf_slot``.
+        leaf_is_root: ``[N]`` bool by row, whether the leaf is a whole tree.
+        count: ``[S]``, number of leaves under the slot.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> plan = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1]).plan
+        >>> plan
+        TreePlan(trees=1, leaves=4, nodes=7, groups=3, levels=3, pairs=6)
+        >>> plan.pair_nodes.tolist()
+        [[0, 1, 2, 3, 4, 5], [1, 0, 3, 2, 5, 4]]
+    """
+
+    num_nodes: int
+    num_leaves: int
+    num_trees: int
+    num_pairs: int
+    level_slots: tuple[int, ...]
+    level_groups: tuple[int, ...]
+    level_leaves: tuple[int, ...]
+    slot_bottom: Tensor
+    slot_top: Tensor
+    slot_group: Tensor
+    group_ptr: Tensor
+    group_parent: Tensor
+    pair_start: Tensor
+    leaf_slot: Tensor
+    leaf_row: Tensor
+    leaf_place: Tensor
+    leaf_is_root: Tensor
+    count: Tensor
+    group_sizes: tuple[int, ...] = dataclasses.field(repr=False, default=())
+
+    @classmethod
+    def from_index(cls, tree_index: Tensor, tree_level: Tensor) -> Self:
+        """The plan of a tree or forest given by its edges and levels.
+
+        Args:
+            tree_index: ``[2, E]`` int64, parent and child of every edge; siblings in column
+                order.  Every node without a parent is a root of its own tree.
+            tree_level: ``[M]`` int64, level of every node, root 0.
+
+        Returns:
+            The plan, on the device of ``tree_index``.
+
+        Raises:
+            ShapeError: If a tensor has the wrong shape or dtype.
+            TreeError: If ids are out of range, a node has two parents, or a level is not its
+                parent's plus one; the message names the node.
+
+        Example:
+            >>> index = torch.tensor([[2, 2], [0, 1]])
+            >>> TreePlan.from_index(index, torch.tensor([1, 1, 0])).num_leaves
+            2
+        """
+        _check_index(tree_index, tree_level)
+        parent_of_edge, child_of_edge = tree_index
+        if bool((parent_of_edge.diff() < 0).any()):
+            order = torch.argsort(parent_of_edge, stable=True)
+            parent_of_edge, child_of_edge = parent_of_edge[order], child_of_edge[order]
+        m, device = len(tree_level), tree_index.device
+        nodes = torch.arange(m, device=device)
+        parent = torch.full((m,), -1, device=device)
+        parent[child_of_edge] = parent_of_edge
+        column = nodes.clone()  # of a root: its id, so that roots keep their order
+        column[child_of_edge] = torch.arange(len(child_of_edge), device=device)
+        children = torch.bincount(parent_of_edge, minlength=m)
+
+        # Contract chains: keep leaves and branching nodes; top climbs over single-child parents.
+        bottom = (children != 1).nonzero().squeeze(1)
+        top, level = _climb(parent, children, tree_level)
+        top, level = top[bottom], level[bottom]
+        above = parent[top]  # branching, or -1
+
+        order = torch.argsort(level * max(m, 1) + column[top])
+        bottom, top, level, above = bottom[order], top[order], level[order], above[order]
+        slots = len(bottom)
+        slot_of = torch.full((m + 1,), -1, device=device)
+        slot_of[bottom] = torch.arange(slots, device=device)
+        trees = int((above < 0).sum())
+
+        # Groups: runs of equal `above` behind the roots.
+        kids = above[trees:]
+        head = torch.ones(len(kids), dtype=torch.bool, device=device)
+        head[1:] = kids[1:] != kids[:-1]
+        starts = head.nonzero().squeeze(1)
+        group_ptr = torch.cat([starts, starts.new_tensor([len(kids)])]) + trees
+        slot_group = torch.full((slots,), -1, device=device)
+        slot_group[trees:] = head.cumsum(0) - 1
+        owner = kids[starts]
+        size = group_ptr.diff()
+        pairs = size * (size - 1)
+        by_id = torch.argsort(owner)
+        pair_start = torch.empty_like(pairs)
+        pair_start[by_id] = pairs[by_id].cumsum(0) - pairs[by_id]
+
+        # Leaves: rows are leaf node ids in increasing order.
+        is_leaf = children[bottom] == 0
+        row_of = (children == 0).cumsum(0) - 1
+        leaf_slot = is_leaf.nonzero().squeeze(1)
+        leaf_row = row_of[bottom[leaf_slot]]
+        leaf_place = torch.empty_like(leaf_row)
+        leaf_place[leaf_row] = torch.arange(len(leaf_row), device=device)
+        leaf_is_root = torch.empty(len(leaf_row), dtype=torch.bool, device=device)
+        leaf_is_root[leaf_row] = parent[bottom[leaf_slot]] < 0
+
+        num_levels = int(level[-1]) + 1 if slots else 0
+        bounds = torch.arange(num_levels + 1, device=device)
+        level_slots = torch.searchsorted(level, bounds).tolist()
+        level_groups = torch.searchsorted(level[trees:][starts], bounds).tolist()
+        level_leaves = torch.searchsorted(level[leaf_slot], bounds).tolist()
+
+        group_parent = slot_of[owner]
+        count = _leaf_counts(is_leaf, level_slots, level_groups, group_ptr, group_parent)
+        return cls(
+            num_nodes=m,
+            num_leaves=len(leaf_row),
+            num_trees=trees,
+            num_pairs=int(pairs.sum()),
+            level_slots=tuple(level_slots),
+            level_groups=tuple(level_groups),
+            level_leaves=tuple(level_leaves),
+            slot_bottom=bottom,
+            slot_top=top,
+            slot_group=slot_group,
+            group_ptr=group_ptr,
+            group_parent=group_parent,
+            pair_start=pair_start,
+            leaf_slot=leaf_slot,
+            leaf_row=leaf_row,
+            leaf_place=leaf_place,
+            leaf_is_root=leaf_is_root,
+            count=count,
+            group_sizes=tuple(size.tolist()),
+        )
+
+    @property
+    def num_slots(self) -> int:
+        """Number of nodes after contraction, S."""
+        return len(self.slot_bottom)
+
+    @property
+    def num_groups(self) -> int:
+        """Number of sibling groups with at least two members, G."""
+        return len(self.group_parent)
+
+    @property
+    def num_levels(self) -> int:
+        """Number of levels after contraction."""
+        return max(len(self.level_slots) - 1, 0)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the index tensors."""
+        return self.slot_bottom.device
+
+    @cached_property
+    def share(self) -> Tensor:
+        """``[S]`` float64, |B|/|A| of slot B under its parent A; 1 at roots."""
+        share = torch.ones(self.num_slots, dtype=torch.float64, device=self.device)
+        kids = slice(self.num_trees, None)
+        parent = self.group_parent[self.slot_group[kids]]
+        share[kids] = self.count[kids].double() / self.count[parent].double()
+        return share
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """The ordered sibling pairs as slots; as many as there are, so large for wide groups."""
+        group = self.slot_group[self.num_trees :]
+        size = self.group_ptr.diff()[group]  # of each non-root slot's group
+        ptr = torch.nn.functional.pad((size - 1).cumsum(0), (1, 0))
+        slot = torch.arange(self.num_trees, self.num_slots, device=self.device)
+        target = torch.repeat_interleave(slot, size - 1)
+        kid = target - self.num_trees
+        first = self.group_ptr[:-1][group][kid]
+        rank = target - first
+        # The (size - 1) others of B in order: places below B's rank, then those above.
+        place = torch.arange(len(target), device=self.device) - ptr[kid]
+        source = first + place + (place >= rank)
+        public = self.pair_start[group][kid] + rank * (size[kid] - 1) + place
+        return Pairs(target, source, ptr, public)
+
+    @cached_property
+    def pair_nodes(self) -> Tensor:
+        """``[2, P]``, node ids of B and C of every ordered sibling pair, in public order.
+
+        Where a chain of single children was contracted, the id is that of its top node.
+        """
+        pairs = self.pairs
+        out = torch.empty(2, self.num_pairs, dtype=torch.int64, device=self.device)
+        out[0, pairs.public] = self.slot_top[pairs.target]
+        out[1, pairs.public] = self.slot_top[pairs.source]
+        return out
+
+    @cached_property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Groups of similar size padded to one width; see :mod:`hsa_geo.data.buckets`."""
+        return make_buckets(self.group_ptr, self.pair_start, self.group_sizes)
+
+    @cached_property
+    def bucket_place(self) -> Tensor:
+        """``[S - B]``, place of every non-root slot in the concatenated, flattened buckets."""
+        place = torch.empty(self.num_slots - self.num_trees, dtype=torch.int64, device=self.device)
+        offset = 0
+        for bucket in self.buckets:
+            at = bucket.valid.flatten().nonzero().squeeze(1)
+            place[bucket.slots.flatten()[at] - self.num_trees] = at + offset
+            offset += bucket.slots.numel()
+        return place
+
+    def to(self, device: Any, non_blocking: bool = False) -> TreePlan:
+        """A copy on another device, with everything already computed moved along."""
+        return self._map(lambda x: x.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> TreePlan:
+        """A copy in pinned memory."""
+        return self._map(lambda x: x.pin_memory())
+
+    def _map(self, fn: Any) -> TreePlan:
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        out = TreePlan(**{k: fn(v) if isinstance(v, Tensor) else v for k, v in fields.items()})
+        for key in ("share", "pairs", "pair_nodes", "buckets", "bucket_place"):
+            if key in self.__dict__:
+                out.__dict__[key] = _map_tensors(fn, self.__dict__[key])
+        return out
+
+    def __repr__(self) -> str:
+        return (
+            f"TreePlan(trees={self.num_trees}, leaves={self.num_leaves}, nodes={self.num_nodes}, "
+            f"groups={self.num_groups}, levels={self.num_levels}, pairs={self.num_pairs})"
+        )
+
+
+def _map_tensors(fn: Any, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return fn(value)
+    if isinstance(value, tuple):
+        return tuple(_map_tensors(fn, item) for item in value)
+    fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    return type(value)(**{k: fn(v) if isinstance(v, Tensor) else v for k, v in fields.items()})
+
+
+def _check_index(tree_index: Tensor, tree_level: Tensor) -> None:
+    if tree_index.dim() != 2 or tree_index.size(0) != 2 or tree_index.dtype != torch.int64:
+        raise ShapeError(
+            f"tree_index has shape {list(tree_index.shape)} and dtype {tree_index.dtype}: give "
+            "int64 [2, E], parents above children."
+        )
+    if tree_level.dim() != 1 or tree_level.dtype != torch.int64:
+        raise ShapeError(
+            f"tree_level has shape {list(tree_level.shape)} and dtype {tree_level.dtype}: give "
+            "int64 [M], one level for every tree node."
+        )
+    if tree_index.device != tree_level.device:
+        raise ShapeError(
+            f"tree_index is on {tree_index.device} but tree_level on {tree_level.device}: move "
+            "both to one device."
+        )
+    m = len(tree_level)
+    if tree_index.numel() and (int(tree_index.min()) < 0 or int(tree_index.max()) >= m):
+        bad = tree_index[(tree_index < 0) | (tree_index >= m)]
+        raise TreeError(
+            f"tree_index holds node {int(bad[0])}, but tree_level has {m} nodes: ids are "
+            f"0..{m - 1}, and a root has no edge (no -1)."
+        )
+    parents = torch.bincount(tree_index[1], minlength=m)
+    if bool((parents > 1).any()):
+        node = int((parents > 1).nonzero()[0])
+        raise TreeError(f"node {node} has {int(parents[node])} parents: a tree allows one.")
+    expected = torch.zeros_like(tree_level)
+    expected[tree_index[1]] = tree_level[tree_index[0]] + 1
+    wrong = (expected != tree_level).nonzero()
+    if wrong.numel():
+        node = int(wrong[0])
+        raise TreeError(
+            f"node {node} has level {int(tree_level[node])} but its place in tree_index needs "
+            f"level {int(expected[node])}: a root has 0, a child its parent's plus one."
+        )
+
+
+def _climb(parent: Tensor, children: Tensor, tree_level: Tensor) -> tuple[Tensor, Tensor]:
+    """Top of the single-child chain above every node, and level without such chains."""
+    m = len(parent)
+    nodes = torch.arange(m, device=parent.device)
+    single = children == 1
+    if not bool(single.any()):
+        return nodes, tree_level
+    up = torch.cat([torch.where(parent >= 0, parent, m), parent.new_tensor([m])])  # m: above roots
+    has = parent >= 0
+    over_single = torch.zeros(m, dtype=torch.bool, device=parent.device)
+    over_single[has] = single[parent[has]]
+    top = torch.where(over_single, up[:m], nodes)
+    level = torch.nn.functional.pad((has & ~over_single).long(), (0, 1))
+    for _ in range(int(tree_level.max()).bit_length() + 1):  # pointer doubling
+        top, level, up = top[top], level + level[up], up[up]
+    level = level[:m]
+    return top, level
+
+
+def _leaf_counts(
+    is_leaf: Tensor,
+    level_slots: list[int],
+    level_groups: list[int],
+    group_ptr: Tensor,
+    group_parent: Tensor,
+) -> Tensor:
+    count = is_leaf.long()
+    for level in range(len(level_slots) - 2, 0, -1):
+        first, last = level_groups[level], level_groups[level + 1]
+        low = level_slots[level]
+        total = torch.nn.functional.pad(count[low : level_slots[level + 1]].cumsum(0), (1, 0))
+        ptr = group_ptr[first : last + 1] - low
+        count[group_parent[first:last]] = total[ptr[1:]] - total[ptr[:-1]]
+    return count

@@ -1,0 +1,451 @@
+"""SignalTree: a nested signal as a PyG ``Data`` whose nodes are the leaves.
+
+Conventions, used everywhere in hsa_geo:
+
+- N leaves are the ``Data``'s nodes, so ``x``, ``edge_index``, pooling and every PyG layer work on
+  them as always.  The hierarchy of M tree nodes (leaves included) stands beside them.
+- Canonical ids of one tree: leaves ``0..N-1`` in reading order (depth-first), then inner nodes,
+  deepest level first and in reading order within a level; the root is ``M - 1``.
+- ``tree_index [2, M-1]`` holds parents in row 0 and children in row 1, sorted by (parent, rank);
+  sibling order is column order.
+- In a batch ``tree_index`` and ``{name}_node`` shift by M, ``edge_index`` and a modality's
+  ``{m}_index`` by N, and nothing else shifts, whatever its name.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from typing_extensions import Self
+
+from hsa_geo.data.canonical import canonical_order
+from hsa_geo.data.domain import LEAF, Domain
+from hsa_geo.data.store import Kind, SignalStore, kind_of, leaf_count
+from hsa_geo.errors import DomainError, ShapeError, TreeError
+
+if TYPE_CHECKING:
+    import os
+
+    from hsa_geo.data.plan import TreePlan
+
+__all__ = ["SignalTree"]
+
+
+class SignalTree(Data):
+    r"""A nested signal: leaves with features, and the rooted ordered tree above them.
+
+    Build one with :meth:`from_parents` or a builder of :mod:`hsa_geo.builders`; the constructor
+    takes ready tensors in canonical order and checks nothing (call :meth:`validate`).
+
+    Args:
+        x (Tensor, optional): Leaf features ``[N, F]``. (default: :obj:`None`)
+        tree_index (Tensor, optional): Tree edges ``[2, M-1]``, parent above child.
+            (default: :obj:`None`)
+        tree_level (Tensor, optional): Level of every tree node ``[M]``, root 0.
+            (default: :obj:`None`)
+        tree_domain (Tensor, optional): :class:`~hsa_geo.data.Domain` of every node's children
+            ``[M]``, -1 at leaves. (default: :obj:`None`)
+        tree_pos (Tensor, optional): Position in the parent's domain ``[M, 2]``, zero where there
+            is none. (default: :obj:`None`)
+        tree_name (list of str, optional): Names of the tree nodes. (default: :obj:`None`)
+        edge_index (Tensor, optional): Graph among the leaves ``[2, E]``. (default: :obj:`None`)
+        **kwargs: Further attributes; ``{m}_x [n_m, ...]`` with ``{m}_index [n_m]`` hold the
+            features of modality m and the leaf row of each, ``{name}_node`` ids of tree nodes.
+
+    Example:
+        >>> import torch
+        >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1], x=torch.rand(4, 8))
+        >>> tree.num_nodes, tree.num_tree_nodes, tree.depth
+        (4, 7, 2)
+        >>> tree.tree_index
+        tensor([[4, 4, 5, 5, 6, 6],
+                [0, 1, 2, 3, 4, 5]])
+    """
+
+    def __init__(
+        self,
+        x: Tensor | None = None,
+        tree_index: Tensor | None = None,
+        tree_level: Tensor | None = None,
+        tree_domain: Tensor | None = None,
+        tree_pos: Tensor | None = None,
+        tree_name: list[str] | None = None,
+        edge_index: Tensor | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        self.__dict__["_store"] = SignalStore(_parent=self)
+        if "num_nodes" not in kwargs and tree_index is not None and tree_level is not None:
+            kwargs = {"num_nodes": leaf_count(tree_index, len(tree_level)), **kwargs}
+        if kwargs.get("num_nodes") is not None:  # first, so that nothing is guessed from sizes
+            self.num_nodes = kwargs.pop("num_nodes")
+        named = {
+            "x": x,
+            "edge_index": edge_index,
+            "tree_index": tree_index,
+            "tree_level": tree_level,
+            "tree_domain": tree_domain,
+            "tree_pos": tree_pos,
+            "tree_name": tree_name,
+            **kwargs,
+        }
+        for key, value in named.items():
+            if value is not None:
+                setattr(self, key, value)
+
+    @classmethod
+    def from_parents(
+        cls,
+        parent: Sequence[int] | np.ndarray | Tensor,
+        *,
+        domain: int | Sequence[int] | np.ndarray | Tensor | None = None,
+        pos: Sequence[Any] | np.ndarray | Tensor | None = None,
+        name: Sequence[str] | None = None,
+        return_order: bool = False,
+        **attrs: Any,
+    ) -> Any:
+        r"""Build a tree from the parent of every node, given in any order.
+
+        Children rank by the smallest leaf id below them.  If the ids are not canonical, nodes
+        are renumbered and everything passed in is permuted along; canonical ids stay.
+
+        Args:
+            parent: ``[M]`` ints, the parent of every node, -1 for the root.
+            domain: Domain of every node's children ``[M]`` (ignored at leaves), or one for all
+                inner nodes. (default: :obj:`Domain.SET`)
+            pos: Position of every node in its parent's domain, ``[M]``, ``[M, 1]`` or ``[M, 2]``.
+                (default: zeros)
+            name: Names of the nodes ``[M]``. (default: :obj:`None`)
+            return_order: Also return the input id of every canonical node. (default:
+                :obj:`False`)
+            **attrs: Further attributes.  Tensors, arrays and lists with N rows are leaf
+                attributes in order of increasing leaf id; ``{m}_index`` (beside ``{m}_x``) and
+                ``edge_index`` hold leaf rows in that order, ``{name}_node`` ids of nodes.
+
+        Returns:
+            The tree, or with ``return_order`` the pair (tree, order ``[M]``).
+
+        Raises:
+            TreeError: If ``parent`` is not one rooted tree; the message names the node.
+            DomainError: If a domain is unknown.
+            ShapeError: If a per-node argument does not have M rows.
+
+        Example:
+            >>> tree, order = SignalTree.from_parents(
+            ...     [-1, 0, 0, 1, 1], name=["page", "box", "image", "to", "be"], return_order=True
+            ... )
+            >>> tree.tree_name, order.tolist()
+            (['image', 'to', 'be', 'box', 'page'], [2, 3, 4, 1, 0])
+        """
+        ids = _int_array(parent)
+        canonical = canonical_order(ids)
+        m, n, order = len(ids), canonical.num_leaves, canonical.order
+        order_t = torch.from_numpy(order)
+        leaf = torch.zeros(m, dtype=torch.bool)
+        leaf[:n] = True
+
+        tree = cls()
+        tree.num_nodes = n
+        tree.tree_index = torch.from_numpy(canonical.tree_index)
+        tree.tree_level = torch.from_numpy(canonical.level)
+        tree.tree_domain = _domain_tensor(domain, m)[order_t].masked_fill(leaf, LEAF)
+        _check_domains(tree.tree_domain[n:], order[n:])
+        tree.tree_pos = _pos_tensor(pos, m)[order_t]
+        if name is not None:
+            if len(name) != m:
+                raise ShapeError(f"name has {len(name)} entries for {m} nodes: give one for each.")
+            tree.tree_name = [str(name[i]) for i in order.tolist()]
+
+        # Row of each canonical leaf among the input's leaves, and back; ids of nodes back.
+        new_id = torch.empty(m, dtype=torch.int64)
+        new_id[order_t] = torch.arange(m)
+        row = torch.argsort(order_t[:n]).argsort()
+        new_row = torch.empty(n, dtype=torch.int64)
+        new_row[row] = torch.arange(n)
+        moved = bool((row != torch.arange(n)).any())
+        for key, value in attrs.items():
+            if value is not None:
+                value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+                kind = kind_of(key, attrs, value)
+                tree[key] = _renumber(key, value, kind, n, row, new_row, new_id, moved)
+        return (tree, order_t) if return_order else tree
+
+    # Sizes ##################################################################
+
+    @property
+    def num_leaves(self) -> int:
+        """Number of leaves N, the same as ``num_nodes``."""
+        return int(self.num_nodes or 0)
+
+    @property
+    def num_tree_nodes(self) -> int:
+        """Number of tree nodes M, leaves included."""
+        return len(self.tree_level) if "tree_level" in self else 0
+
+    @property
+    def depth(self) -> int:
+        """Largest level: 0 for a single leaf."""
+        return int(self.tree_level.max()) if self.num_tree_nodes else 0
+
+    # What PyG asks ##########################################################
+
+    def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        kind = kind_of(key, self._store._mapping, value)
+        if kind is Kind.GRAPH_EDGES:
+            return super().__cat_dim__(key, value, *args, **kwargs)
+        return 1 if kind is Kind.TREE_EDGES else 0
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        kind = kind_of(key, self._store._mapping, value)
+        if kind in (Kind.TREE_EDGES, Kind.NODE_IDS):
+            return self.num_tree_nodes
+        if kind in (Kind.LEAF_ROWS, Kind.GRAPH_EDGES):
+            return self.num_leaves
+        if key == "batch" and isinstance(value, Tensor):  # a batch of batches
+            return super().__inc__(key, value, *args, **kwargs)
+        return 0
+
+    def subgraph(self, subset: Tensor) -> Self:
+        """The tree over a subset of the leaves, as :meth:`restrict`; used by PyG transforms."""
+        return self.restrict(subset)
+
+    # The plan, a cache ######################################################
+
+    @property
+    def plan(self) -> TreePlan:
+        """The :class:`~hsa_geo.data.TreePlan` of this tree or batch, built once and cached.
+
+        The cache belongs to the very ``tree_index`` and ``tree_level`` tensors it was made from,
+        so a changed tree never sees an old plan; ``.to()`` and ``.pin_memory()`` move it along.
+        """
+        from hsa_geo.data.plan import TreePlan
+
+        cached = self._cached_plan()
+        if cached is None:
+            if "tree_index" not in self or "tree_level" not in self:
+                raise TreeError(
+                    "this SignalTree has no tree_index and tree_level: build it with "
+                    "SignalTree.from_parents or a builder."
+                )
+            cached = TreePlan.from_index(self.tree_index, self.tree_level)
+            if cached.num_leaves != self.num_leaves:
+                raise TreeError(
+                    f"the tree has {cached.num_leaves} leaves but num_nodes is {self.num_leaves}: "
+                    "use restrict(leaves) to remove leaves, or build a new tree."
+                )
+            self._remember(cached)
+        return cached
+
+    def _plan_key(self) -> tuple[Any, ...]:
+        index, level = self._store.get("tree_index"), self._store.get("tree_level")
+        return (index, level, getattr(index, "_version", 0), getattr(level, "_version", 0))
+
+    def _remember(self, plan: TreePlan) -> None:
+        self.__dict__["_plan"] = (self._plan_key(), plan)
+
+    def _cached_plan(self) -> TreePlan | None:
+        key, plan = self.__dict__.get("_plan", (None, None))
+        now = self._plan_key()
+        if plan is not None and key[0] is now[0] and key[1] is now[1] and key[2:] == now[2:]:
+            return plan  # type: ignore[no-any-return]
+        self.__dict__.pop("_plan", None)
+        return None
+
+    def _moved(self, move: Callable[[], Any], move_plan: Callable[[TreePlan], TreePlan]) -> Self:
+        plan = self._cached_plan()
+        move()
+        if plan is not None:
+            self._remember(move_plan(plan))
+        return self
+
+    def to(self, device: Any, *args: str, non_blocking: bool = False) -> Self:
+        """Move all tensors (or those named in ``args``) and the cached plan to ``device``."""
+        if args and not {"tree_index", "tree_level"} <= set(args):
+            return super().to(device, *args, non_blocking=non_blocking)
+        return self._moved(
+            lambda: super(SignalTree, self).to(device, *args, non_blocking=non_blocking),
+            lambda plan: plan.to(device, non_blocking=non_blocking),
+        )
+
+    def cpu(self, *args: str) -> Self:
+        """Move to the CPU, as :meth:`to`."""
+        return self.to("cpu", *args)
+
+    def cuda(self, device: Any = None, *args: str, non_blocking: bool = False) -> Self:
+        """Move to a CUDA device, as :meth:`to`."""
+        where = "cuda" if device is None else device
+        where = f"cuda:{where}" if isinstance(where, int) else where
+        return self.to(where, *args, non_blocking=non_blocking)
+
+    def pin_memory(self, *args: str) -> Self:
+        """Pin all tensors (or those named in ``args``) and the cached plan."""
+        return self._moved(
+            lambda: super(SignalTree, self).pin_memory(*args), lambda plan: plan.pin_memory()
+        )
+
+    # Rooms of their own #####################################################
+
+    def validate(self, raise_on_error: bool = True) -> bool:
+        """Check every field; see :func:`hsa_geo.data.validation.validate`."""
+        from hsa_geo.data.validation import validate
+
+        return validate(self, raise_on_error)
+
+    def restrict(self, leaves: Tensor) -> Self:
+        """The tree over a subset of leaves; see :func:`hsa_geo.data.restriction.restrict`."""
+        from hsa_geo.data.restriction import restrict
+
+        return restrict(self, leaves)
+
+    def as_graph(self) -> Data:
+        """The tree as plain PyG ``Data``; see :func:`hsa_geo.data.views.as_graph`."""
+        from hsa_geo.data.views import as_graph
+
+        return as_graph(self)
+
+    def describe(self, max_nodes: int = 40) -> None:
+        """Print the tree; see :func:`hsa_geo.data.views.tree_text`."""
+        from hsa_geo.data.views import tree_text
+
+        print(tree_text(self, max_nodes))
+
+    def to_networkx(self) -> Any:
+        """The tree as a networkx ``DiGraph``; see :func:`hsa_geo.data.views.to_networkx`."""
+        from hsa_geo.data.views import to_networkx
+
+        return to_networkx(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to a file without pickle; see :func:`hsa_geo.data.io.save`."""
+        from hsa_geo.data.io import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Any:
+        """Read what :meth:`save` wrote; see :func:`hsa_geo.data.io.load`."""
+        from hsa_geo.data.io import load
+
+        return load(path)
+
+    def __copy__(self) -> Self:
+        out = super().__copy__()
+        out.__dict__["_store"]._parent = out
+        return out  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if "tree_index" not in self:
+            return str(super().__repr__())
+        trees = getattr(self, "_num_graphs", None)
+        head = [f"trees={trees}"] if trees is not None else []
+        head += [f"leaves={self.num_leaves}", f"nodes={self.num_tree_nodes}", f"depth={self.depth}"]
+        rest = [
+            f"{key}={_size(value)}"
+            for key, value in self._store.items()
+            if not key.startswith("tree_") and key != "num_nodes"
+        ]
+        return f"{name}({', '.join(head + rest)})"
+
+    def clone(self, *args: str) -> Self:
+        """A copy with cloned tensors; the plan is not copied."""
+        out = copy.copy(self).apply(lambda x: x.clone(), *args)
+        return out  # type: ignore[no-any-return]
+
+
+def _size(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return str(list(value.shape)) if value.dim() else str(value.item())
+    if isinstance(value, (list, tuple)):
+        return f"[{len(value)}]"
+    return repr(value) if isinstance(value, (int, float, str)) else type(value).__name__
+
+
+def _int_array(values: Any) -> np.ndarray:
+    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ShapeError(
+            f"parent has shape {list(array.shape)} and dtype {array.dtype}: give one integer for "
+            "each node."
+        )
+    return array.astype(np.int64)
+
+
+def _domain_tensor(domain: Any, m: int) -> Tensor:
+    if domain is None:
+        domain = Domain.SET
+    values = torch.as_tensor(np.asarray(domain), dtype=torch.int64)
+    if values.dim() == 0:
+        values = values.expand(m)
+    if values.shape != (m,):
+        raise ShapeError(f"domain has shape {list(values.shape)} for {m} nodes: give [{m}] or one.")
+    return values
+
+
+def _check_domains(inner: Tensor, ids: np.ndarray) -> None:
+    known = torch.tensor([int(d) for d in Domain])
+    bad = (~torch.isin(inner, known)).nonzero()
+    if bad.numel():
+        i = int(bad[0])
+        raise DomainError(
+            f"node {int(ids[i])} has domain {int(inner[i])}, which is none of "
+            f"{[f'{d.name}={d.value}' for d in Domain]}."
+        )
+
+
+def _pos_tensor(pos: Any, m: int) -> Tensor:
+    if pos is None:
+        return torch.zeros(m, 2)
+    if not isinstance(pos, Tensor):
+        pos = torch.from_numpy(np.asarray(pos, dtype=np.float32))
+    pos = pos.to(torch.float32)
+    pos = pos.unsqueeze(-1) if pos.dim() == 1 else pos
+    if pos.dim() != 2 or pos.size(0) != m or pos.size(1) > 2:
+        raise ShapeError(
+            f"pos has shape {list(pos.shape)} for {m} nodes: give [{m}], [{m}, 1] or [{m}, 2]."
+        )
+    return torch.nn.functional.pad(pos, (0, 2 - pos.size(1)))
+
+
+def _renumber(
+    key: str,
+    value: Any,
+    kind: Kind,
+    n: int,
+    row: Tensor,
+    new_row: Tensor,
+    new_id: Tensor,
+    moved: bool,
+) -> Any:
+    """An attribute of :meth:`SignalTree.from_parents` in canonical order."""
+    if kind in (Kind.TREE_EDGES, Kind.TREE_NODES) and key != "tree_pe":
+        raise ShapeError(f"'{key}' is computed from parent: pass domain=, pos= or name= instead.")
+    if kind in (Kind.NODE_IDS, Kind.LEAF_ROWS, Kind.GRAPH_EDGES):
+        table, what = (new_id, "node ids") if kind is Kind.NODE_IDS else (new_row, "leaf rows")
+        if not isinstance(value, Tensor) or value.layout is not torch.strided:
+            raise ShapeError(f"'{key}' is a {type(value).__name__}: give a dense integer tensor.")
+        out = (value < 0) | (value >= len(table))
+        if bool(out.any()):
+            raise ShapeError(
+                f"'{key}' holds {int(value[out][0])}, but its {what} are 0..{len(table) - 1}."
+            )
+        return table[value.long()].to(value.device)
+    if kind is Kind.TREE_NODES:  # tree_pe, one row per node
+        if len(value) != len(new_id):
+            raise ShapeError(f"'{key}' has {len(value)} rows for {len(new_id)} nodes.")
+        return value[torch.argsort(new_id)]
+    if kind is Kind.MODALITY or not moved:
+        return value
+    if isinstance(value, Tensor) and value.dim() > 0 and value.size(0) == n and "edge" not in key:
+        return value[row.to(value.device)]
+    if isinstance(value, (list, tuple)) and len(value) == n:
+        return type(value)([value[i] for i in row.tolist()])
+    return value

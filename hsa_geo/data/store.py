@@ -1,0 +1,175 @@
+"""Storage behind a :class:`~hsa_geo.data.SignalTree`: what each attribute is.
+
+PyG guesses from names and sizes how an attribute batches and whether it belongs to nodes or
+edges.  A tree brings tensors of three sizes (N leaves, M tree nodes, M - 1 tree edges), so the
+guesses are replaced by one rule, :func:`kind_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data.storage import GlobalStorage
+
+from hsa_geo.errors import MixedKeysError, TreeError
+
+__all__ = ["Kind", "SignalStore", "kind_of", "leaf_count"]
+
+#: Attributes with one row per tree node.
+NODE_KEYS = ("tree_level", "tree_domain", "tree_pos", "tree_pe", "tree_name")
+
+
+class Kind(Enum):
+    """What the rows of an attribute stand for."""
+
+    TREE_EDGES = "tree edges"  # tree_index: ids of tree nodes, [2, M-1]
+    TREE_NODES = "tree nodes"  # tree_level, ...: one row per tree node
+    NODE_IDS = "tree node ids"  # {name}_node: values are ids of tree nodes
+    LEAF_ROWS = "leaf rows"  # {m}_index of a modality: values are leaf rows
+    MODALITY = "modality rows"  # {m}_x of a modality
+    GRAPH_EDGES = "leaf edges"  # edge_index and its relatives: values are leaf rows
+    OTHER = "other"  # left to PyG: leaf, edge or graph attribute
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype in (
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.uint8,
+        torch.int8,
+    )
+
+
+def kind_of(key: str, keys: Iterable[str], value: Any = None) -> Kind:
+    """The rule that says what attribute ``key`` is.
+
+    Args:
+        key: The attribute's name.
+        keys: Names of all attributes beside it (``{m}_x`` and ``{m}_index`` go together).
+        value: The attribute's value; ``{m}_index`` and ``{name}_node`` are references only if
+            they are integer tensors, so a float ``image_index`` is ordinary data.
+
+    Returns:
+        The kind.
+
+    Example:
+        >>> kind_of("tree_level", ["tree_level"]).value
+        'tree nodes'
+        >>> kind_of("image_index", ["image_index"]).value
+        'other'
+    """
+    if key == "tree_index":
+        return Kind.TREE_EDGES
+    if key in NODE_KEYS:
+        return Kind.TREE_NODES
+    if key in ("edge_index", "adj_t", "face") or key.endswith("_edge_index"):
+        return Kind.GRAPH_EDGES
+    if key.endswith("_node") and _is_integer(value):
+        return Kind.NODE_IDS
+    stem, _, tail = key.rpartition("_")
+    if stem and stem not in ("edge", "tree"):
+        if tail == "index" and f"{stem}_x" in keys and _is_integer(value):
+            return Kind.LEAF_ROWS
+        if tail == "x" and f"{stem}_index" in keys:
+            return Kind.MODALITY
+    return Kind.OTHER
+
+
+def leaf_count(tree_index: Tensor, num_tree_nodes: int) -> int:
+    """Number of leaves: tree nodes that are nobody's parent.
+
+    Example:
+        >>> leaf_count(torch.tensor([[2, 2], [0, 1]]), 3)
+        2
+    """
+    is_parent = torch.zeros(num_tree_nodes, dtype=torch.bool, device=tree_index.device)
+    is_parent[tree_index[0]] = True
+    return num_tree_nodes - int(is_parent.sum())
+
+
+class _Count(int):
+    """``num_nodes`` as collate reads it, with the keys of the tree it comes from."""
+
+    keys: frozenset[str]
+
+
+class SignalStore(GlobalStorage):
+    """PyG's storage with the rule of :func:`kind_of`.
+
+    - Tree and modality attributes are neither node nor edge attributes, so that transforms
+      leave them alone.
+    - ``num_nodes`` refuses a number that does not fit the tree, so that a transform that adds
+      or removes nodes behind the tree's back fails instead of returning a broken tree.
+    - Batching trees with different attributes raises, instead of dropping what the first lacks.
+    """
+
+    def __getitem__(self, key: str) -> Any:
+        try:
+            value = self._mapping[key]
+        except KeyError:
+            raise MixedKeysError(
+                f"this tree has no attribute '{key}' (it has {sorted(self._mapping)}): trees in "
+                "one batch need the same attributes; builders emit empty ones."
+            ) from None
+        if key == "num_nodes" and isinstance(value, int):
+            # The one value that PyG's collate reads from every tree, whatever the first holds.
+            count = _Count(value)
+            count.keys = frozenset(self._mapping)
+            return count
+        return value
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        if key == "_num_nodes" and isinstance(value, list):  # collate, in Batch.from_data_list
+            value = [int(count) for count in _same_keys(value)]
+        elif key == "num_nodes":
+            self._check_num_nodes(value)
+            value = None if value is None else int(value)
+        super().__setattr__(key, value)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key == "num_nodes" and value is not None:
+            self._check_num_nodes(value)
+            value = int(value)
+        super().__setitem__(key, value)
+
+    def _check_num_nodes(self, num_nodes: int | None) -> None:
+        tree_index, level = self._mapping.get("tree_index"), self._mapping.get("tree_level")
+        if num_nodes is None or not isinstance(tree_index, Tensor) or level is None:
+            return
+        leaves = leaf_count(tree_index, len(level))
+        if num_nodes != leaves:
+            raise TreeError(
+                f"num_nodes={num_nodes} does not fit the tree, which has {leaves} leaves: use "
+                "restrict(leaves) to remove leaves, or build a new tree to add some."
+            )
+
+    def is_node_attr(self, key: str) -> bool:
+        """Whether ``key`` has one row per leaf (False for everything of the tree)."""
+        if kind_of(key, self._mapping, self._mapping.get(key)) is not Kind.OTHER:
+            return False
+        return bool(super().is_node_attr(key))
+
+    def is_edge_attr(self, key: str) -> bool:
+        """Whether ``key`` has one row per edge among leaves (False for everything of the tree)."""
+        kind = kind_of(key, self._mapping, self._mapping.get(key))
+        if kind not in (Kind.OTHER, Kind.GRAPH_EDGES):
+            return False
+        return bool(super().is_edge_attr(key))
+
+
+def _same_keys(counts: list[int]) -> list[int]:
+    first = getattr(counts[0], "keys", None) if counts else None
+    for i, count in enumerate(counts):
+        keys = getattr(count, "keys", first)
+        if first is not None and keys != first:
+            odd = sorted(first ^ keys)
+            raise MixedKeysError(
+                f"trees 0 and {i} of the batch do not hold the same attributes; {odd} are in one "
+                "of them only: give every tree the same ones (empty where it has nothing)."
+            )
+    return counts
