@@ -1,0 +1,284 @@
+"""Public operations: hierarchical self-attention, its matrix, its weights and its energy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hsa_geo.data.plan import TreePlan
+from hsa_geo.ops.block import BlockPasses
+from hsa_geo.ops.dynamic import Passes, Solution, solve
+from hsa_geo.ops.edge import EdgePasses, pair_scores
+from hsa_geo.ops.inputs import Dropout, as_plan, check_inputs, dropout_mask
+from hsa_geo.ops.segment import segment_expand
+
+__all__ = [
+    "AttentionWeights",
+    "attend",
+    "attention_matrix",
+    "attention_weights",
+    "hsa_attention",
+    "tree_energy",
+]
+
+
+@dataclass(frozen=True)
+class AttentionWeights:
+    """The matrix Theta in compact form: one weight per ordered sibling pair and per leaf.
+
+    Attributes:
+        pair_nodes: ``[2, P]``, node ids of B and C of every ordered sibling pair.
+        pair: ``[P, H]``, theta_ij of every leaf i under B and j under C.
+        leaf: ``[N, H]``, theta_ii of every leaf.
+        plan: The plan they belong to.
+    """
+
+    pair_nodes: Tensor
+    pair: Tensor
+    leaf: Tensor
+    plan: TreePlan
+
+    def to_dense(self) -> Tensor:
+        """Theta as ``[H, N, N]``; zero between leaves of different trees.
+
+        Example:
+            >>> from hsa_geo.data import SignalTree
+            >>> tree = SignalTree.from_parents([2, 2, -1])
+            >>> q = torch.zeros(2, 1, 4)
+            >>> attention_weights(q, q, tree).to_dense().tolist()
+            [[[0.5, 0.5], [0.5, 0.5]]]
+        """
+        return _dense(self.pair, self.leaf, self.plan)
+
+
+def hsa_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    tree: Any,
+    *,
+    pos: Tensor | None = None,
+    bias: Tensor | None = None,
+    energy: str = "dot",
+    scale: float | None = None,
+    tie: str = "block",
+    causal: bool = False,
+    dropout: float = 0.0,
+    backend: str = "auto",
+) -> Tensor:
+    r"""Hierarchical self-attention over the leaves of a tree or a batch of trees.
+
+    Leaves of sibling subtrees share one weight; among all matrices of that form the result is
+    the closest to softmax attention in KL divergence, found in :math:`O(M b^2)` (paper,
+    Section 4 and Theorem 3.2).  On a tree of depth 1 it *is* softmax attention.
+
+    Args:
+        q: Queries ``[N, H, D]``, a row per leaf.
+        k: Keys ``[N, H, D]``.
+        v: Values ``[N, H, Dv]``.
+        tree: A :class:`~hsa_geo.data.SignalTree`, a ``Batch`` of them, or a
+            :class:`~hsa_geo.data.TreePlan`.
+        pos: Embeddings e of the position of every tree node in its parent's domain,
+            ``[M, H or 1, P]``; siblings B, C score e(B) . e(C) more. (default: :obj:`None`)
+        bias: Added to the score of every ordered sibling pair, ``[pairs, H or 1]``, in the order
+            of :attr:`TreePlan.pair_nodes <hsa_geo.data.TreePlan>`; -inf hides a pair.
+            (default: :obj:`None`)
+        energy: ``"dot"`` for q . k * scale, ``"l2"`` for -\|q - k\|^2 * scale / 2.
+            (default: ``"dot"``)
+        scale: Factor of q . k. (default: :math:`1/\sqrt{D}`)
+        tie: ``"block"``; others are refused. (default: ``"block"``)
+        causal: :obj:`False`; :obj:`True` is refused. (default: :obj:`False`)
+        dropout: Probability to drop a block of Theta, drawn per ordered sibling pair and head
+            and per leaf and head; kept ones are scaled by 1 / (1 - p). (default: ``0.0``)
+        backend: ``"auto"``, ``"block"`` (padded blocks, matrix products) or ``"edge"``
+            (message passing, one message per pair). (default: ``"auto"``)
+
+    Returns:
+        Outputs ``[N, H, Dv]`` in the dtype of ``v``.  Internals are float32 at least, under
+        autocast too.
+
+    Raises:
+        ShapeError: If a shape, dtype, device or option does not fit.
+        UnsupportedError: For ``causal=True`` or another ``tie``.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1])
+        >>> q, k, v = torch.randn(3, 4, 2, 8)
+        >>> hsa_attention(q, k, v, tree).shape
+        torch.Size([4, 2, 8])
+    """
+    mask = dropout_mask(as_plan(tree), q.size(1), dropout, q) if dropout else None
+    given = {"pos": pos, "bias": bias, "energy": energy, "scale": scale}
+    return attend(
+        q, k, v, tree, mask=mask, tie=tie, causal=causal, backend=backend, **given
+    ).out.to(v.dtype)
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor | None,
+    tree: Any,
+    *,
+    mask: Dropout | None = None,
+    passes: Passes | None = None,
+    backend: str = "auto",
+    **options: Any,
+) -> Solution:
+    """Everything the dynamic program finds; :func:`hsa_attention` returns its ``out``.
+
+    Args:
+        q: Queries ``[N, H, D]``.
+        k: Keys ``[N, H, D]``.
+        v: Values ``[N, H, Dv]``, or None where only weights or energies are wanted.
+        tree: As in :func:`hsa_attention`.
+        mask: A given dropout mask, see :func:`~hsa_geo.ops.inputs.dropout_mask`.
+        passes: The backend's modules, for layers that own them. (default: by ``backend``)
+        backend: As in :func:`hsa_attention`.
+        **options: ``pos``, ``bias``, ``energy``, ``scale``, ``tie``, ``causal``.
+
+    Returns:
+        The solution.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> q = torch.zeros(2, 1, 4)
+        >>> attend(q, q, q, SignalTree.from_parents([2, 2, -1])).own.tolist()
+        [[0.5], [0.5]]
+    """
+    inputs = check_inputs(q, k, v, tree, backend=backend, **options)
+    if passes is None:
+        passes = _edge_passes() if backend == "edge" else BlockPasses()
+    with torch.autocast(device_type=q.device.type, enabled=False):
+        return solve(inputs, passes, mask)
+
+
+@cache
+def _edge_passes() -> EdgePasses:
+    return EdgePasses()
+
+
+def attention_weights(
+    q: Tensor, k: Tensor, tree: Any, *, mask: Dropout | None = None, **options: Any
+) -> AttentionWeights:
+    """Theta in compact form: one weight per ordered sibling pair and per leaf.
+
+    Args:
+        q: Queries ``[N, H, D]``.
+        k: Keys ``[N, H, D]``.
+        tree: As in :func:`hsa_attention`.
+        mask: A given dropout mask, applied to the weights. (default: :obj:`None`)
+        **options: ``pos``, ``bias``, ``energy``, ``scale``, ``backend`` of
+            :func:`hsa_attention`.
+
+    Returns:
+        The weights.
+
+    Raises:
+        ShapeError: If a shape, dtype, device or option does not fit.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> q = torch.zeros(2, 1, 4)
+        >>> attention_weights(q, q, SignalTree.from_parents([2, 2, -1])).pair.tolist()
+        [[0.5], [0.5]]
+    """
+    plan = as_plan(tree)
+    return weights_of(attend(q, k, None, plan, mask=mask, **options), plan, mask)
+
+
+def weights_of(solution: Solution, plan: TreePlan, mask: Dropout | None) -> AttentionWeights:
+    """The weights of a solution: theta_ij = c_A a_BC / |C| = c_A exp(s_BC - log Z_B)."""
+    pairs, first = plan.pairs, plan.num_trees
+    log_count = plan.count[first:].to(solution.log_z.dtype).log()[:, None]
+    score = pair_scores(
+        solution.sibling._replace(key_term=solution.sibling.key_term - log_count), plan
+    )
+    log_z = segment_expand(solution.log_z, pairs.ptr, len(score))
+    theta = solution.carried[plan.slot_group[pairs.target]] * (score - log_z).exp()
+    pair = torch.empty_like(theta).index_copy(0, pairs.public, theta)
+    if mask is not None:
+        pair = pair * mask[0]
+    return AttentionWeights(plan.pair_nodes, pair, solution.own, plan)
+
+
+def attention_matrix(q: Tensor, k: Tensor, tree: Any, **options: Any) -> Tensor:
+    """The implied attention matrix Theta, dense.
+
+    Args:
+        q: Queries ``[N, H, D]``.
+        k: Keys ``[N, H, D]``.
+        tree: As in :func:`hsa_attention`.
+        **options: ``pos``, ``bias``, ``energy``, ``scale``, ``backend`` of
+            :func:`hsa_attention`.
+
+    Returns:
+        ``[H, N, N]`` in the dtype of ``q``; rows sum to one, zero across the trees of a batch.
+
+    Raises:
+        ShapeError: If a shape, dtype, device or option does not fit.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> q = torch.randn(4, 1, 8)
+        >>> theta = attention_matrix(q, q, SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1]))
+        >>> bool(theta[0, 0, 2] == theta[0, 1, 3])  # leaves of sibling subtrees share one weight
+        True
+    """
+    return attention_weights(q, k, tree, **options).to_dense().to(q.dtype)
+
+
+def tree_energy(q: Tensor, k: Tensor, tree: Any, **options: Any) -> Tensor:
+    """The energy phi(R) of every root.
+
+    ``N phi(R)`` plus the sum of the flat log-sum-exps is the KL divergence from hierarchical to
+    flat attention (paper, Theorem 3.2).
+
+    Args:
+        q: Queries ``[N, H, D]``.
+        k: Keys ``[N, H, D]``.
+        tree: As in :func:`hsa_attention`.
+        **options: ``pos``, ``bias``, ``energy``, ``scale``, ``backend`` of
+            :func:`hsa_attention`.
+
+    Returns:
+        ``[B, H]`` in the dtype of ``q``, or float32 if that is narrower.
+
+    Raises:
+        ShapeError: If a shape, dtype, device or option does not fit.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> q = torch.zeros(2, 1, 4)
+        >>> tree_energy(q, q, SignalTree.from_parents([2, 2, -1]))  # -log 2
+        tensor([[-0.6931]])
+    """
+    return attend(q, k, None, tree, **options).phi
+
+
+def _dense(pair: Tensor, leaf: Tensor, plan: TreePlan) -> Tensor:
+    """Spread pair and leaf weights over leaf pairs, level by level."""
+    n, device = plan.num_leaves, plan.device
+    public = torch.full((n, n), -1, device=device)  # pair of every two leaves
+    node = torch.empty(n, dtype=torch.int64, device=device)  # slot of each row's branch
+    node[plan.leaf_row] = plan.leaf_slot
+    size = plan.group_ptr.diff()
+    for level in reversed(range(1, plan.num_levels)):
+        here = (node >= plan.level_slots[level]).nonzero().squeeze(1)  # rows that reach this level
+        slot = node[here]
+        group = plan.slot_group[slot]
+        rank = slot - plan.group_ptr[group]
+        same = (group[:, None] == group[None, :]) & (slot[:, None] != slot[None, :])
+        i, j = same.nonzero(as_tuple=True)
+        place = plan.pair_start[group[i]] + rank[i] * (size[group[i]] - 1)
+        public[here[i], here[j]] = place + rank[j] - (rank[j] > rank[i]).long()
+        node[here] = plan.group_parent[group]
+    own = torch.diag_embed(leaf.t())  # [H, N, N]
+    if plan.num_pairs == 0:
+        return own
+    return own + torch.where(public >= 0, pair[public.clamp(min=0)].permute(2, 0, 1), 0.0)

@@ -1,0 +1,179 @@
+"""What the public operations accept: checks of shapes, dtypes, options, and the plan."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hsa_geo.data.plan import TreePlan
+from hsa_geo.data.signal_tree import SignalTree
+from hsa_geo.errors import ShapeError, UnsupportedError
+
+__all__ = ["BACKENDS", "Dropout", "Inputs", "as_plan", "check_inputs", "dropout_mask"]
+
+#: Names accepted by ``backend=``; ``"auto"`` picks the fastest that supports the call.
+BACKENDS = ("auto", "block", "edge")
+
+Dropout = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Checked inputs in the dtype of the computation (float64, else float32).
+
+    Attributes:
+        query: ``[N, H, D]``.
+        key: ``[N, H, D]``.
+        value: ``[N, H, Dv]``.
+        pos: ``[M, H, P]`` or None.
+        bias: ``[P, H or 1]`` or None.
+        plan: The plan.
+        scale: Factor of q . k.
+        l2: Whether the energy is "l2".
+        dtype: Dtype of the caller's values, of the output.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    pos: Tensor | None
+    bias: Tensor | None
+    plan: TreePlan
+    scale: float
+    l2: bool
+    dtype: torch.dtype
+
+
+def as_plan(tree: Any) -> TreePlan:
+    """The plan of a SignalTree, a batch of them, or a plan itself.
+
+    Raises:
+        ShapeError: If ``tree`` is something else.
+    """
+    if isinstance(tree, TreePlan):
+        return tree
+    if isinstance(tree, SignalTree):
+        return tree.plan
+    raise ShapeError(
+        f"tree is a {type(tree).__name__}: give a SignalTree, a Batch of them, or a TreePlan."
+    )
+
+
+def check_inputs(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor | None,
+    tree: Any,
+    *,
+    pos: Tensor | None = None,
+    bias: Tensor | None = None,
+    energy: str = "dot",
+    scale: float | None = None,
+    tie: str = "block",
+    causal: bool = False,
+    backend: str = "auto",
+) -> Inputs:
+    """Check the arguments of :func:`~hsa_geo.ops.hsa_attention` and bring them to one dtype."""
+    plan = as_plan(tree)
+    if energy not in ("dot", "l2"):
+        raise ShapeError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
+    if backend not in BACKENDS:
+        raise ShapeError(f"backend={backend!r} is unknown: use one of {BACKENDS}.")
+    if causal:
+        raise UnsupportedError(
+            "causal=True is not available: block tying would let a leaf see later ones; use "
+            "causal=False."
+        )
+    if tie != "block":
+        raise UnsupportedError(f"tie={tie!r} is not available: use tie='block'.")
+
+    n, m = plan.num_leaves, plan.num_nodes
+    given = {"q": q, "k": k} | ({} if v is None else {"v": v})
+    for name, t in given.items():
+        if t.dim() != 3 or t.size(0) != n:
+            raise ShapeError(
+                f"{name} has shape {list(t.shape)}: give [N, H, D] with N={n}, the leaves of the "
+                "tree."
+            )
+        if not t.is_floating_point():
+            raise ShapeError(f"{name} has dtype {t.dtype}: give a floating point tensor.")
+    if k.shape != q.shape:
+        raise ShapeError(f"k has shape {list(k.shape)} but q {list(q.shape)}: make them equal.")
+    heads = q.size(1)
+    if v is not None and v.size(1) != heads:
+        raise ShapeError(f"v has {v.size(1)} heads but q {heads}: make them equal.")
+    if pos is not None and (pos.dim() != 3 or pos.size(0) != m or pos.size(1) not in (1, heads)):
+        raise ShapeError(
+            f"pos has shape {list(pos.shape)}: give [M, H or 1, P] with M={m} tree nodes and "
+            f"H={heads}."
+        )
+    pairs = plan.num_pairs
+    if bias is not None and (
+        bias.dim() != 2 or bias.size(0) != pairs or bias.size(1) not in (1, heads)
+    ):
+        raise ShapeError(
+            f"bias has shape {list(bias.shape)}: give [pairs, H or 1] with {pairs} ordered "
+            f"sibling pairs and H={heads}."
+        )
+    given |= {name: t for name, t in (("pos", pos), ("bias", bias)) if t is not None}
+    for name, t in given.items():
+        if t.device != plan.device:
+            raise ShapeError(f"{name} is on {t.device} but the tree on {plan.device}: move one.")
+
+    wide = any(t.dtype == torch.float64 for t in given.values())
+    compute = torch.float64 if wide else torch.float32
+    dim = max(q.size(2), 1)
+    value = q.new_empty(n, heads, 0) if v is None else v
+    return Inputs(
+        query=q.to(compute),
+        key=k.to(compute),
+        value=value.to(compute),
+        pos=None if pos is None else pos.to(compute).expand(m, heads, pos.size(2)),
+        bias=None if bias is None else bias.to(compute),
+        plan=plan,
+        scale=1 / math.sqrt(dim) if scale is None else float(scale),
+        l2=energy == "l2",
+        dtype=value.dtype,
+    )
+
+
+def dropout_mask(plan: TreePlan, heads: int, p: float, like: Tensor) -> Dropout | None:
+    """A random mask over the blocks of Theta.
+
+    One entry per (ordered sibling pair, head) in public order and one per (leaf, head) for its
+    own weight; kept entries are 1 / (1 - p), dropped ones 0.  ``p = 1`` gives zeros.
+
+    Args:
+        plan: The plan.
+        heads: Number of heads H.
+        p: Probability to drop an entry, 0 to 1.
+        like: Tensor whose dtype and device the mask takes.
+
+    Returns:
+        ``([P, H], [N, H])``, or None for ``p = 0``.
+
+    Raises:
+        ShapeError: If ``p`` is not between 0 and 1.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> plan = SignalTree.from_parents([2, 2, -1]).plan
+        >>> pairs, leaves = dropout_mask(plan, heads=1, p=1.0, like=torch.zeros(1))
+        >>> pairs.tolist(), leaves.tolist()
+        ([[0.0], [0.0]], [[0.0], [0.0]])
+    """
+    if not 0 <= p <= 1:
+        raise ShapeError(f"dropout={p} is not a probability: give a number from 0 to 1.")
+    if p == 0:
+        return None
+    compute = torch.float64 if like.dtype == torch.float64 else torch.float32
+
+    def draw(rows: int) -> Tensor:
+        ones = torch.ones(rows, heads, dtype=compute, device=like.device)
+        return torch.nn.functional.dropout(ones, p, training=True)
+
+    return draw(plan.num_pairs), draw(plan.num_leaves)
