@@ -55,7 +55,7 @@ def levels_of(parent: Ints) -> Ints:
     level: Ints = (parent >= 0).astype(np.int64)
     up = parent.copy()
     # After k rounds `level` counts at most 2^k steps; a tree of M nodes ends by log2(M) + 1.
-    for _ in range(int(len(parent)).bit_length() + 1):
+    for _ in range(len(parent).bit_length() + 1):
         live = np.flatnonzero(up >= 0)
         if live.size == 0:
             return level

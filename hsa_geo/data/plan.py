@@ -17,11 +17,10 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
-from typing_extensions import Self
 
 from hsa_geo.data.buckets import Bucket, make_buckets
 from hsa_geo.errors import ShapeError, TreeError

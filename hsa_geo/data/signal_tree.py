@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from typing_extensions import Self
 
 from hsa_geo.data.canonical import canonical_order
 from hsa_geo.data.domain import LEAF, Domain
@@ -253,7 +252,7 @@ class SignalTree(Data):
         key, plan = self.__dict__.get("_plan", (None, None))
         now = self._plan_key()
         if plan is not None and key[0] is now[0] and key[1] is now[1] and key[2:] == now[2:]:
-            return plan  # type: ignore[no-any-return]
+            return plan
         self.__dict__.pop("_plan", None)
         return None
 
@@ -337,7 +336,7 @@ class SignalTree(Data):
     def __copy__(self) -> Self:
         out = super().__copy__()
         out.__dict__["_store"]._parent = out
-        return out  # type: ignore[no-any-return]
+        return out
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -356,7 +355,7 @@ class SignalTree(Data):
     def clone(self, *args: str) -> Self:
         """A copy with cloned tensors; the plan is not copied."""
         out = copy.copy(self).apply(lambda x: x.clone(), *args)
-        return out  # type: ignore[no-any-return]
+        return out
 
 
 def _size(value: Any) -> str:

@@ -112,11 +112,23 @@ def hsa_attention(
         >>> hsa_attention(q, k, v, tree).shape
         torch.Size([4, 2, 8])
     """
-    mask = dropout_mask(as_plan(tree), q.size(1), dropout, q) if dropout else None
-    given = {"pos": pos, "bias": bias, "energy": energy, "scale": scale}
-    return attend(
-        q, k, v, tree, mask=mask, tie=tie, causal=causal, backend=backend, **given
-    ).out.to(v.dtype)
+    plan = as_plan(tree)
+    mask = dropout_mask(plan, q.size(1), dropout, q)
+    solution = attend(
+        q,
+        k,
+        v,
+        plan,
+        mask=mask,
+        backend=backend,
+        pos=pos,
+        bias=bias,
+        energy=energy,
+        scale=scale,
+        tie=tie,
+        causal=causal,
+    )
+    return solution.out.to(v.dtype)
 
 
 def attend(

@@ -92,7 +92,7 @@ class UpwardPass(MessagePassing):
         out = self.propagate(
             torch.stack([child, parent]), x=flat, share=share, group_ptr=group_ptr, size=(n, k)
         )
-        return out.view(k, *x.shape[1:])  # type: ignore[no-any-return]
+        return out.view(k, *x.shape[1:])
 
     def message(self, x: Tensor, share: Tensor) -> Tensor:  # edges are the children, in order
         """Message of a child."""
@@ -159,7 +159,7 @@ class DownwardPass(MessagePassing):
         out = self.propagate(
             torch.stack([parent, child]), x=x.reshape(k, -1), group_ptr=group_ptr, size=(k, n)
         )
-        return out.view(n, *x.shape[1:])  # type: ignore[no-any-return]
+        return out.view(n, *x.shape[1:])
 
     def message(self, x: Tensor, group_ptr: Tensor, edge_index_i: Tensor) -> Tensor:
         """Message to a child; every child hears from one parent."""

@@ -31,14 +31,14 @@ def _segment_ids(ptr: Tensor, total: int) -> Tensor:
 
 def _sum(x: Tensor, ptr: Tensor) -> Tensor:
     if torch_scatter is not None:
-        return torch_scatter.segment_csr(x.contiguous(), ptr, reduce="sum")  # type: ignore[no-any-return]
+        return torch_scatter.segment_csr(x.contiguous(), ptr, reduce="sum")
     out = x.new_zeros((len(ptr) - 1, *x.shape[1:]))
     return out.index_add_(0, _segment_ids(ptr, len(x)), x)
 
 
 def _expand(x: Tensor, ptr: Tensor, total: int) -> Tensor:
     if torch_scatter is not None:
-        return torch_scatter.gather_csr(x.contiguous(), ptr)  # type: ignore[no-any-return]
+        return torch_scatter.gather_csr(x.contiguous(), ptr)
     return x.index_select(0, _segment_ids(ptr, total))
 
 
@@ -82,7 +82,7 @@ def segment_sum(x: Tensor, ptr: Tensor) -> Tensor:
         >>> segment_sum(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 2, 2, 3])).tolist()
         [3.0, 0.0, 4.0]
     """
-    return _SegmentSum.apply(x, ptr)  # type: ignore[no-any-return]
+    return _SegmentSum.apply(x, ptr)
 
 
 def segment_expand(x: Tensor, ptr: Tensor, total: int) -> Tensor:
@@ -100,7 +100,7 @@ def segment_expand(x: Tensor, ptr: Tensor, total: int) -> Tensor:
         >>> segment_expand(torch.tensor([1.0, 2.0]), torch.tensor([0, 2, 3]), 3).tolist()
         [1.0, 1.0, 2.0]
     """
-    return _SegmentExpand.apply(x, ptr, total)  # type: ignore[no-any-return]
+    return _SegmentExpand.apply(x, ptr, total)
 
 
 def segment_max(x: Tensor, ptr: Tensor) -> Tensor:
