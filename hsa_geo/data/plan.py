@@ -71,6 +71,7 @@ class TreePlan:
         leaf_row: ``[N]``, row (of x, q, k, v) of each of them.
         leaf_place: ``[N]``, inverse of ``leaf_row``: place of each row among ``leaf_slot``.
         leaf_is_root: ``[N]`` bool by row, whether the leaf is a whole tree.
+        node_slot: ``[M]``, slot of every node; the nodes of a contracted chain share one.
         count: ``[S]``, number of leaves under the slot.
 
     Example:
@@ -99,6 +100,7 @@ class TreePlan:
     leaf_row: Tensor
     leaf_place: Tensor
     leaf_is_root: Tensor
+    node_slot: Tensor
     count: Tensor
     group_sizes: tuple[int, ...] = dataclasses.field(repr=False, default=())
 
@@ -139,7 +141,7 @@ class TreePlan:
 
         # Contract chains: keep leaves and branching nodes; top climbs over single-child parents.
         bottom = (children != 1).nonzero().squeeze(1)
-        top, level = _climb(parent, children, tree_level)
+        top, level, down = _contract(parent, children, tree_level)
         top, level = top[bottom], level[bottom]
         above = parent[top]  # branching, or -1
 
@@ -201,6 +203,7 @@ class TreePlan:
             leaf_row=leaf_row,
             leaf_place=leaf_place,
             leaf_is_root=leaf_is_root,
+            node_slot=slot_of[down],
             count=count,
             group_sizes=tuple(size.tolist()),
         )
@@ -233,6 +236,27 @@ class TreePlan:
         parent = self.group_parent[self.slot_group[kids]]
         share[kids] = self.count[kids].double() / self.count[parent].double()
         return share
+
+    @cached_property
+    def leaf_start(self) -> Tensor:
+        """``[S]``, first leaf under every slot, in depth-first order of the leaves."""
+        start = torch.zeros_like(self.count)
+        root = self.count[: self.num_trees]
+        start[: self.num_trees] = root.cumsum(0) - root
+        for level in range(1, self.num_levels):
+            low, high = self.level_slots[level], self.level_slots[level + 1]
+            count, group = self.count[low:high], self.slot_group[low:high]
+            before = count.cumsum(0) - count  # leaves of earlier slots of the level
+            before = before - before[self.group_ptr[group] - low]
+            start[low:high] = start[self.group_parent[group]] + before
+        return start
+
+    @cached_property
+    def leaf_order(self) -> Tensor:
+        """``[N]``, rows of the leaves in depth-first order; of canonical trees ``0..N-1``."""
+        order = torch.empty_like(self.leaf_row)
+        order[self.leaf_start[self.leaf_slot]] = self.leaf_row
+        return order
 
     @cached_property
     def pairs(self) -> Pairs:
@@ -290,7 +314,15 @@ class TreePlan:
     def _map(self, fn: Any) -> TreePlan:
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         out = TreePlan(**{k: fn(v) if isinstance(v, Tensor) else v for k, v in fields.items()})
-        for key in ("share", "pairs", "pair_nodes", "buckets", "bucket_place"):
+        for key in (
+            "share",
+            "leaf_start",
+            "leaf_order",
+            "pairs",
+            "pair_nodes",
+            "buckets",
+            "bucket_place",
+        ):
             if key in self.__dict__:
                 out.__dict__[key] = _map_tensors(fn, self.__dict__[key])
         return out
@@ -349,23 +381,26 @@ def _check_index(tree_index: Tensor, tree_level: Tensor) -> None:
         )
 
 
-def _climb(parent: Tensor, children: Tensor, tree_level: Tensor) -> tuple[Tensor, Tensor]:
-    """Top of the single-child chain above every node, and level without such chains."""
+def _contract(
+    parent: Tensor, children: Tensor, tree_level: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Top and bottom of the single-child chain at every node, and level without chains."""
     m = len(parent)
     nodes = torch.arange(m, device=parent.device)
     single = children == 1
     if not bool(single.any()):
-        return nodes, tree_level
+        return nodes, tree_level, nodes
     up = torch.cat([torch.where(parent >= 0, parent, m), parent.new_tensor([m])])  # m: above roots
     has = parent >= 0
     over_single = torch.zeros(m, dtype=torch.bool, device=parent.device)
     over_single[has] = single[parent[has]]
     top = torch.where(over_single, up[:m], nodes)
+    bottom = nodes.clone()
+    bottom[parent[over_single]] = nodes[over_single]
     level = torch.nn.functional.pad((has & ~over_single).long(), (0, 1))
     for _ in range(int(tree_level.max()).bit_length() + 1):  # pointer doubling
-        top, level, up = top[top], level + level[up], up[up]
-    level = level[:m]
-    return top, level
+        top, bottom, level, up = top[top], bottom[bottom], level + level[up], up[up]
+    return top, level[:m], bottom
 
 
 def _leaf_counts(

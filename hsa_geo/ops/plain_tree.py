@@ -79,20 +79,18 @@ class PlainTree:
         that separates i from j; ``num_pairs + i`` if i = j; ``num_pairs + N`` across trees."""
         n = len(self.leaves)
         entry = torch.full((n, n), self.num_pairs + n)
+        rows = [under.nonzero() for under in self.under]  # [|A|, 1] each
         for number, (b, c) in enumerate(self.pairs()):
-            entry[self.under[b].unsqueeze(1) & self.under[c]] = number
+            entry[rows[b], rows[c].t()] = number
         entry.diagonal().copy_(self.num_pairs + torch.arange(n))
         return entry
 
     def square(self, pairs: Tensor, node: int) -> Tensor:
-        """The entries of ``pairs`` [num_pairs, H] in the group of ``node``, [b, b, H] (diagonal
-        zero)."""
+        """The rows of ``pairs`` [num_pairs, H] that belong to the children of ``node``, as
+        [b, b, H] with a diagonal of zeros."""
         b = len(self.children[node])
         start = self.first_pair[node]
-        spots = (~torch.eye(b, dtype=torch.bool)).flatten().nonzero().flatten()
         values = pairs[start : start + b * (b - 1)]
-        return (
-            values.new_zeros(b * b, pairs.size(1))
-            .index_copy(0, spots.to(pairs.device), values)
-            .view(b, b, -1)
-        )
+        beside = (~torch.eye(b, dtype=torch.bool, device=pairs.device)).flatten().nonzero()
+        zeros = pairs.new_zeros(b * b, pairs.size(1))
+        return zeros.index_copy(0, beside.flatten(), values).view(b, b, -1)

@@ -1,0 +1,20 @@
+"""PyG layers and models over nested signals."""
+
+from hsa_geo.nn.conv import HSAConv
+from hsa_geo.nn.deep_set import DeepSetConv
+from hsa_geo.nn.encoder import EncoderBlock, HSAEncoder
+from hsa_geo.nn.flat import FlatConv
+from hsa_geo.nn.position import FourierPosition, PositionEmbedding
+from hsa_geo.nn.readout import SubtreeReadout, subtree_mean
+
+__all__ = [
+    "DeepSetConv",
+    "EncoderBlock",
+    "FlatConv",
+    "FourierPosition",
+    "HSAConv",
+    "HSAEncoder",
+    "PositionEmbedding",
+    "SubtreeReadout",
+    "subtree_mean",
+]

@@ -1,0 +1,211 @@
+"""HSAConv: hierarchical self-attention as a PyG message passing layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.dense.linear import Linear
+from torch_geometric.nn.inits import reset
+
+from hsa_geo.data.plan import TreePlan
+from hsa_geo.data.signal_tree import SignalTree
+from hsa_geo.errors import ShapeError
+from hsa_geo.ops.attention import attend, weights_of
+from hsa_geo.ops.edge import EdgePasses
+from hsa_geo.ops.inputs import BACKENDS, as_plan, dropout_mask
+
+__all__ = ["HSAConv"]
+
+
+class HSAConv(MessagePassing):
+    r"""Hierarchical self-attention over the leaves of signal trees.
+
+    From `"Hierarchical Self-Attention: Generalizing Neural Attention Mechanics to Multi-Scale
+    Problems" <https://arxiv.org/abs/2509.15448>`_, Section 4:
+
+    .. math::
+        \mathbf{x}^{\prime}_i = u_i + c_i \mathbf{W}_v \mathbf{x}_i
+
+    where :math:`u_i` gathers the mean values of the siblings of leaf *i* and of its ancestors,
+    and :math:`c_i` is what remains for the leaf itself (:func:`~hsa_geo.ops.hsa_attention`).
+
+    With ``backend="edge"`` the layer runs three message passing modules that it owns,
+    ``passes.upward`` (children to parents), ``passes.sibling`` (softmax among siblings) and
+    ``passes.downward`` (parents to children); other backends compute the same faster.
+
+    Args:
+        in_channels (int): Size of each leaf's features, or ``-1`` to infer it.
+        out_channels (int): Size of each head's output.
+        heads (int): Number of heads. (default: :obj:`1`)
+        concat (bool): Concatenate the heads; otherwise average them. (default: :obj:`True`)
+        dropout (float): Probability to drop a block of the attention matrix in training.
+            (default: :obj:`0.0`)
+        bias (bool): Add a learned bias to the output. (default: :obj:`True`)
+        qk_norm (bool): LayerNorm of every head's query and key. (default: :obj:`False`)
+        energy (str): ``"dot"`` or ``"l2"``. (default: ``"dot"``)
+        scale (float, optional): Factor of q . k. (default: :math:`1/\sqrt{\text{out\_channels}}`)
+        position (torch.nn.Module, optional): Maps a tree to embeddings of its nodes' positions
+            ``[M, H or 1, P]``, e.g. :class:`~hsa_geo.nn.PositionEmbedding`.
+            (default: :obj:`None`)
+        backend (str): As in :func:`~hsa_geo.ops.hsa_attention`. (default: ``"auto"``)
+        **kwargs: Arguments of :class:`torch_geometric.nn.MessagePassing`.
+
+    Shapes:
+        - **input:** leaf features :math:`(N, F_{in})`, and a tree, batch of trees or plan; or
+          ``tree_index`` :math:`(2, M - 1)` and ``tree_level`` :math:`(M)`
+        - **output:** :math:`(N, H \cdot F_{out})`, or :math:`(N, F_{out})` without ``concat``
+
+    Raises:
+        ShapeError: If ``x`` does not have a row per leaf, or an option is unknown.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1], x=torch.randn(4, 16))
+        >>> conv = HSAConv(16, 8, heads=2)
+        >>> conv(tree.x, tree).shape
+        torch.Size([4, 16])
+        >>> conv(tree.x, tree.tree_index, tree.tree_level).shape
+        torch.Size([4, 16])
+        >>> out, weights = conv(tree.x, tree, return_attention_weights=True)
+        >>> weights.pair.shape, weights.leaf.shape, weights.to_dense().shape
+        (torch.Size([6, 2]), torch.Size([4, 2]), torch.Size([2, 4, 4]))
+    """
+
+    explain = False  # PyG's explainers would mask messages that do not mean edges of a graph
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int = 1,
+        concat: bool = True,
+        dropout: float = 0.0,
+        bias: bool = True,
+        qk_norm: bool = False,
+        energy: str = "dot",
+        scale: float | None = None,
+        position: nn.Module | None = None,
+        backend: str = "auto",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(node_dim=0, **{"aggr": "sum", **kwargs})
+        if heads < 1 or out_channels < 1:
+            raise ShapeError(f"heads={heads} and out_channels={out_channels} must be positive.")
+        if energy not in ("dot", "l2"):
+            raise ShapeError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
+        if backend not in BACKENDS:
+            raise ShapeError(f"backend={backend!r} is unknown: use one of {BACKENDS}.")
+        if not 0 <= dropout <= 1:
+            raise ShapeError(f"dropout={dropout} is not a probability: give a number from 0 to 1.")
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.heads = heads
+        self.concat = concat
+        self.dropout = dropout
+        self.energy = energy
+        self.scale = scale
+        self.backend = backend
+        self.lin_qkv = Linear(in_channels, 3 * heads * out_channels, bias=False)
+        self.norm_q = nn.LayerNorm(out_channels) if qk_norm else None
+        self.norm_k = nn.LayerNorm(out_channels) if qk_norm else None
+        self.position = position
+        self.passes = EdgePasses()
+        width = heads * out_channels if concat else out_channels
+        self.bias = nn.Parameter(torch.empty(width)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew."""
+        super().reset_parameters()
+        self.lin_qkv.reset_parameters()
+        for module in (self.norm_q, self.norm_k, self.position):
+            reset(module)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        tree: SignalTree | TreePlan | Tensor,
+        tree_level: Tensor | None = None,
+        *,
+        pos: Tensor | None = None,
+        pair_bias: Tensor | None = None,
+        return_attention_weights: bool | None = None,
+    ) -> Any:
+        """Attend.
+
+        Args:
+            x: Leaf features ``[N, in_channels]``.
+            tree: A tree, a batch of trees, a plan, or ``tree_index [2, M-1]``.
+            tree_level: ``[M]``, only with ``tree_index``. (default: :obj:`None`)
+            pos: Position embeddings ``[M, H or 1, P]``, instead of those of the layer's
+                ``position`` module. (default: :obj:`None`)
+            pair_bias: Bias per ordered sibling pair ``[pairs, H or 1]``. (default: :obj:`None`)
+            return_attention_weights: Also return the
+                :class:`~hsa_geo.ops.AttentionWeights`, after dropout. (default: :obj:`None`)
+
+        Returns:
+            Outputs ``[N, heads * out_channels]`` (or ``[N, out_channels]`` without ``concat``),
+            or the pair of them and the weights.
+        """
+        plan = _plan_of(tree, tree_level)
+        if x.dim() != 2 or x.size(0) != plan.num_leaves:
+            raise ShapeError(
+                f"x has shape {list(x.shape)}: give [N, {self.in_channels}] with a row for each of "
+                f"the N={plan.num_leaves} leaves."
+            )
+        if pos is None and self.position is not None:
+            if not isinstance(tree, SignalTree):
+                raise ShapeError(
+                    f"tree is a {type(tree).__name__}, which holds no positions for the layer's "
+                    "position module: give a SignalTree, or pos=."
+                )
+            pos = self.position(tree)
+        qkv = self.lin_qkv(x).view(-1, 3, self.heads, self.out_channels)  # [N, 3, H, D]
+        q, k, v = qkv.unbind(1)
+        if self.norm_q is not None and self.norm_k is not None:
+            q, k = self.norm_q(q), self.norm_k(k)
+        mask = dropout_mask(plan, self.heads, self.dropout if self.training else 0.0, q)
+        solution = attend(
+            q,
+            k,
+            v,
+            plan,
+            mask=mask,
+            passes=self.passes if self.backend == "edge" else None,
+            backend=self.backend,
+            pos=pos,
+            bias=pair_bias,
+            energy=self.energy,
+            scale=self.scale,
+        )
+        out = solution.out.to(v.dtype)  # [N, H, D]
+        out = out.flatten(1) if self.concat else out.mean(1)
+        if self.bias is not None:
+            out = out + self.bias
+        if return_attention_weights:
+            return out, weights_of(solution, plan, mask)
+        return out
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, "
+            f"heads={self.heads}, energy='{self.energy}', backend='{self.backend}')"
+        )
+
+
+def _plan_of(tree: SignalTree | TreePlan | Tensor, tree_level: Tensor | None) -> TreePlan:
+    if isinstance(tree, Tensor):
+        if tree_level is None:
+            raise ShapeError(
+                f"tree is a tensor of shape {list(tree.shape)} without tree_level: give both "
+                "tree_index [2, M-1] and tree_level [M]."
+            )
+        return TreePlan.from_index(tree, tree_level)
+    if tree_level is not None:
+        raise ShapeError(f"tree_level goes with a tree_index tensor, not a {type(tree).__name__}.")
+    return as_plan(tree)

@@ -1,0 +1,78 @@
+"""DeepSetConv: the attention-free baseline of HSAConv, pooling over all leaves of a tree."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn.dense.linear import Linear
+from torch_geometric.utils import scatter
+
+from hsa_geo.data.plan import TreePlan
+from hsa_geo.data.signal_tree import SignalTree
+from hsa_geo.errors import ShapeError
+from hsa_geo.nn.flat import leaf_batch
+from hsa_geo.ops.inputs import as_plan
+
+__all__ = ["DeepSetConv"]
+
+
+class DeepSetConv(nn.Module):
+    r"""Permutation-equivariant layer over the leaves of each tree (`"Deep Sets"
+    <https://arxiv.org/abs/1703.06114>`_, Section 3).
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \mathbf{W}_1 \mathbf{x}_i
+        + \mathbf{W}_2 \operatorname{mean}_j \mathbf{x}_j
+        + \max_j \mathbf{W}_3 \mathbf{x}_j + \mathbf{b}
+
+    Three projections, as many parameters as queries, keys and values of
+    :class:`~hsa_geo.nn.HSAConv`.
+
+    Args:
+        in_channels (int): Size of each leaf's features, or ``-1`` to infer it.
+        out_channels (int): Size of each head's output.
+        heads (int): Multiplies ``out_channels``, as concatenated heads do.
+            (default: :obj:`1`)
+        bias (bool): Add a learned bias to the output. (default: :obj:`True`)
+
+    Example:
+        >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1], x=torch.randn(4, 16))
+        >>> DeepSetConv(16, 8, heads=2)(tree.x, tree).shape
+        torch.Size([4, 16])
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, heads: int = 1, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
+        self.lin = Linear(in_channels, 3 * heads * out_channels, bias=False)
+        self.bias = nn.Parameter(torch.empty(heads * out_channels)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew."""
+        self.lin.reset_parameters()
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor, tree: SignalTree | TreePlan) -> Tensor:
+        """Pool; ``[N, in_channels]`` to ``[N, heads * out_channels]``."""
+        plan = as_plan(tree)
+        if x.dim() != 2 or x.size(0) != plan.num_leaves:
+            raise ShapeError(
+                f"x has shape {list(x.shape)}: give [N, {self.in_channels}] with a row for each of "
+                f"the N={plan.num_leaves} leaves."
+            )
+        own, mean, top = self.lin(x).chunk(3, -1)
+        batch, size = leaf_batch(plan), plan.num_trees
+        mean = scatter(mean, batch, dim=0, dim_size=size, reduce="mean")
+        top = scatter(top, batch, dim=0, dim_size=size, reduce="max")
+        out = own + (mean + top).index_select(0, batch)
+        return out if self.bias is None else out + self.bias
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, "
+            f"heads={self.heads})"
+        )

@@ -1,0 +1,152 @@
+"""HSAEncoder: pre-norm transformer blocks around hierarchical attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch_geometric.nn.inits import reset
+
+from hsa_geo.data.plan import TreePlan
+from hsa_geo.data.signal_tree import SignalTree
+from hsa_geo.errors import ShapeError
+from hsa_geo.nn.conv.hsa_conv import HSAConv
+from hsa_geo.nn.position import PositionEmbedding
+
+__all__ = ["EncoderBlock", "HSAEncoder"]
+
+
+class EncoderBlock(nn.Module):
+    r"""A pre-norm block: attention, then a feed-forward network, each with a residual.
+
+    .. math::
+        \mathbf{h} = \mathbf{x} + \mathbf{W}_o \, \mathrm{conv}(\mathrm{LN}(\mathbf{x})), \qquad
+        \mathbf{x}^{\prime} = \mathbf{h} + \mathrm{FFN}(\mathrm{LN}(\mathbf{h}))
+
+    Args:
+        conv (torch.nn.Module): ``conv(x [N, channels], tree) -> [N, channels]``, such as
+            :class:`~hsa_geo.nn.HSAConv`, :class:`~hsa_geo.nn.FlatConv` or
+            :class:`~hsa_geo.nn.DeepSetConv`.
+        channels (int): Width of the block.
+        hidden_channels (int): Width of the feed-forward network.
+        dropout (float): Dropout of both residual branches. (default: :obj:`0.0`)
+
+    Example:
+        >>> import torch
+        >>> tree = SignalTree.from_parents([2, 2, -1])
+        >>> EncoderBlock(HSAConv(8, 4, heads=2), 8, 16)(torch.randn(2, 8), tree).shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(
+        self, conv: nn.Module, channels: int, hidden_channels: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.norm_conv = nn.LayerNorm(channels)
+        self.conv = conv
+        self.lin_out = nn.Linear(channels, channels)
+        self.norm_ffn = nn.LayerNorm(channels)
+        self.ffn = nn.Sequential(
+            nn.Linear(channels, hidden_channels),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden_channels, channels),
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew."""
+        for module in (self.norm_conv, self.conv, self.lin_out, self.norm_ffn, *self.ffn):
+            reset(module)
+
+    def forward(self, x: Tensor, tree: SignalTree | TreePlan) -> Tensor:
+        """``[N, channels]`` to ``[N, channels]``."""
+        x = x + self.dropout(self.lin_out(self.conv(self.norm_conv(x), tree)))
+        return x + self.dropout(self.ffn(self.norm_ffn(x)))
+
+
+class HSAEncoder(nn.Module):
+    r"""A stack of pre-norm blocks of hierarchical self-attention over leaves.
+
+    Args:
+        channels (int): Width; a multiple of ``heads``.
+        num_layers (int): Number of blocks. (default: :obj:`2`)
+        heads (int): Number of heads. (default: :obj:`4`)
+        hidden_channels (int, optional): Width of the feed-forward networks.
+            (default: ``4 * channels``)
+        dropout (float): Dropout of attention and of the residual branches. (default: :obj:`0.0`)
+        position_channels (int): Features of the position embeddings, 0 for none.
+            (default: :obj:`16`)
+        energy (str): ``"dot"`` or ``"l2"``. (default: ``"dot"``)
+        qk_norm (bool): LayerNorm of every head's query and key. (default: :obj:`False`)
+        backend (str): As in :func:`~hsa_geo.ops.hsa_attention`. (default: ``"auto"``)
+        conv (callable, optional): Makes each block's layer in place of HSAConv.
+            (default: :obj:`None`)
+
+    Shapes:
+        - **input:** :math:`(N, C)` and a tree or batch of trees
+        - **output:** :math:`(N, C)`, normalised
+
+    Raises:
+        ShapeError: If ``channels`` is not a multiple of ``heads``.
+
+    Example:
+        >>> import torch
+        >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1])
+        >>> HSAEncoder(32, num_layers=2)(torch.randn(4, 32), tree).shape
+        torch.Size([4, 32])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        num_layers: int = 2,
+        heads: int = 4,
+        hidden_channels: int | None = None,
+        dropout: float = 0.0,
+        position_channels: int = 16,
+        energy: str = "dot",
+        qk_norm: bool = False,
+        backend: str = "auto",
+        conv: Callable[[], nn.Module] | None = None,
+    ) -> None:
+        super().__init__()
+        if heads < 1 or channels % heads:
+            raise ShapeError(f"channels={channels} is not a multiple of heads={heads}.")
+        self.channels, self.num_layers, self.heads = channels, num_layers, heads
+
+        def hsa_conv() -> nn.Module:
+            return HSAConv(
+                channels,
+                channels // heads,
+                heads=heads,
+                dropout=dropout,
+                qk_norm=qk_norm,
+                energy=energy,
+                position=PositionEmbedding(position_channels, heads) if position_channels else None,
+                backend=backend,
+            )
+
+        make = conv or hsa_conv
+        hidden = 4 * channels if hidden_channels is None else hidden_channels
+        self.blocks = nn.ModuleList(
+            EncoderBlock(make(), channels, hidden, dropout) for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(channels)
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew."""
+        reset(self.blocks)
+        self.norm.reset_parameters()
+
+    def forward(self, x: Tensor, tree: SignalTree | TreePlan) -> Tensor:
+        """``[N, channels]`` to ``[N, channels]``."""
+        for block in self.blocks:
+            x = block(x, tree)
+        return self.norm(x)
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}({self.channels}, num_layers={self.num_layers}, "
+            f"heads={self.heads})"
+        )

@@ -1,0 +1,124 @@
+"""FlatConv: ordinary softmax attention among all leaves of a tree, the baseline of HSAConv."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn.dense.linear import Linear
+from torch_geometric.nn.inits import reset
+from torch_geometric.utils import to_dense_batch
+
+from hsa_geo.data.plan import TreePlan
+from hsa_geo.data.signal_tree import SignalTree
+from hsa_geo.errors import ShapeError
+from hsa_geo.ops.inputs import as_plan
+
+__all__ = ["FlatConv", "leaf_batch"]
+
+
+def leaf_batch(plan: TreePlan) -> Tensor:
+    """Index of the tree of every leaf ``[N]``, in order of rows.
+
+    Example:
+        >>> leaf_batch(SignalTree.from_parents([2, 2, -1]).plan).tolist()
+        [0, 0]
+    """
+    tree = torch.arange(plan.num_trees, device=plan.device)
+    order = torch.repeat_interleave(tree, plan.count[: plan.num_trees])  # depth-first
+    batch = torch.empty_like(order)
+    batch[plan.leaf_order] = order
+    return batch
+
+
+class FlatConv(nn.Module):
+    r"""Softmax attention among all leaves of each tree, blind to the hierarchy: :math:`O(N^2)`.
+
+    Same parameters, arguments and shapes as :class:`~hsa_geo.nn.HSAConv`, so that one can stand
+    in for the other; trees of a batch are padded to the longest and masked.
+
+    Args:
+        in_channels (int): Size of each leaf's features, or ``-1`` to infer it.
+        out_channels (int): Size of each head's output.
+        heads (int): Number of heads. (default: :obj:`1`)
+        concat (bool): Concatenate the heads; otherwise average them. (default: :obj:`True`)
+        dropout (float): Probability to drop an attention weight in training.
+            (default: :obj:`0.0`)
+        bias (bool): Add a learned bias to the output. (default: :obj:`True`)
+        position (torch.nn.Module, optional): Maps a tree to embeddings ``[N, H or 1, P]`` of its
+            leaves, which score e . e more, e.g. :class:`~hsa_geo.nn.FourierPosition` of the
+            reading order. (default: :obj:`None`)
+
+    Example:
+        >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1], x=torch.randn(4, 16))
+        >>> FlatConv(16, 8, heads=2)(tree.x, tree).shape
+        torch.Size([4, 16])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int = 1,
+        concat: bool = True,
+        dropout: float = 0.0,
+        bias: bool = True,
+        position: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.heads, self.concat, self.dropout = heads, concat, dropout
+        self.lin_qkv = Linear(in_channels, 3 * heads * out_channels, bias=False)
+        self.position = position
+        width = heads * out_channels if concat else out_channels
+        self.bias = nn.Parameter(torch.empty(width)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew."""
+        self.lin_qkv.reset_parameters()
+        reset(self.position)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor, tree: SignalTree | TreePlan) -> Tensor:
+        """Attend; ``[N, in_channels]`` to ``[N, heads * out_channels]``."""
+        plan = as_plan(tree)
+        if x.dim() != 2 or x.size(0) != plan.num_leaves:
+            raise ShapeError(
+                f"x has shape {list(x.shape)}: give [N, {self.in_channels}] with a row for each of "
+                f"the N={plan.num_leaves} leaves."
+            )
+        if plan.num_leaves == 0:
+            q = self.lin_qkv(x)[:, : self.heads * self.out_channels]
+            return q if self.concat else q[:, : self.out_channels]
+        q, k, v = self.lin_qkv(x).view(-1, 3, self.heads, self.out_channels).unbind(1)
+        scale = self.out_channels**-0.5
+        if self.position is not None:
+            e = self.position(tree).expand(-1, self.heads, -1)
+            q, k = torch.cat([q, e / scale], -1), torch.cat([k, e], -1)
+        batch = leaf_batch(plan)
+
+        def dense(t: Tensor) -> tuple[Any, Any]:  # [N, H, D] -> [B, H, L, D], [B, L]
+            out, mask = to_dense_batch(t, batch, batch_size=plan.num_trees)
+            return out.transpose(1, 2), mask
+
+        (q, mask), (k, _), (v, _) = dense(q), dense(k), dense(v)
+        out = nn.functional.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=mask[:, None, None, :],
+            dropout_p=self.dropout if self.training else 0.0,
+            scale=scale,
+        )
+        out = out.transpose(1, 2)[mask]  # [N, H, D]
+        out = out.flatten(1) if self.concat else out.mean(1)
+        return out if self.bias is None else out + self.bias
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, "
+            f"heads={self.heads})"
+        )
