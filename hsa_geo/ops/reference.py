@@ -182,7 +182,7 @@ def reference_attention(
         >>> q = k = torch.zeros(3, 1, 2)
         >>> v = torch.tensor([0.0, 3.0, 6.0]).view(3, 1, 1)
         >>> out = reference_attention(q, k, v, tree)  # no preference: the mean, to all
-            >>> out.flatten().round(decimals=3)
+        >>> out.flatten().round(decimals=3)
         tensor([3., 3., 3.])
     """
     walk = _walk_up(q, k, tree, pos, bias, energy, scale)

@@ -1,0 +1,38 @@
+"""Public checkers: random trees and inputs, and the properties that HSA must have.
+
+For the tests of hsa_geo and for those of code that builds on it; hypothesis is needed for
+:func:`trees` only.
+"""
+
+from hsa_geo.testing.checks import (
+    assert_block_tied,
+    assert_forest_equals_trees,
+    assert_row_stochastic,
+    assert_sibling_order_invariant,
+)
+from hsa_geo.testing.kl import closest_block_tied, kl_to_flat
+from hsa_geo.testing.trees import (
+    SHAPES,
+    random_parents,
+    random_pos,
+    random_qkv,
+    random_tree,
+    shuffle_siblings,
+    trees,
+)
+
+__all__ = [
+    "SHAPES",
+    "assert_block_tied",
+    "assert_forest_equals_trees",
+    "assert_row_stochastic",
+    "assert_sibling_order_invariant",
+    "closest_block_tied",
+    "kl_to_flat",
+    "random_parents",
+    "random_pos",
+    "random_qkv",
+    "random_tree",
+    "shuffle_siblings",
+    "trees",
+]
