@@ -293,6 +293,12 @@ class TreePlan:
         return make_buckets(self.group_ptr, self.pair_start, self.group_sizes)
 
     @cached_property
+    def bucket_slots(self) -> Tensor:
+        """Slots of all buckets, concatenated and flattened, padding included."""
+        slots = [bucket.slots.flatten() for bucket in self.buckets]
+        return torch.cat(slots) if slots else self.slot_bottom[:0]
+
+    @cached_property
     def bucket_place(self) -> Tensor:
         """``[S - B]``, place of every non-root slot in the concatenated, flattened buckets."""
         place = torch.empty(self.num_slots - self.num_trees, dtype=torch.int64, device=self.device)
@@ -314,16 +320,8 @@ class TreePlan:
     def _map(self, fn: Any) -> TreePlan:
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         out = TreePlan(**{k: fn(v) if isinstance(v, Tensor) else v for k, v in fields.items()})
-        for key in (
-            "share",
-            "leaf_start",
-            "leaf_order",
-            "pairs",
-            "pair_nodes",
-            "buckets",
-            "bucket_place",
-        ):
-            if key in self.__dict__:
+        for key, descriptor in vars(TreePlan).items():
+            if isinstance(descriptor, cached_property) and key in self.__dict__:
                 out.__dict__[key] = _map_tensors(fn, self.__dict__[key])
         return out
 

@@ -34,25 +34,31 @@ class BlockPasses:
     @staticmethod
     def sibling(x: SiblingInput, plan: TreePlan) -> tuple[Tensor, Tensor]:
         """Output ``[S - B, H, Dv]`` and log-sum-exp ``[S - B, H]`` over the siblings."""
-        parts = [_bucket_attention(x, bucket, plan.num_trees) for bucket in plan.buckets]
-        if not parts:
+        if not plan.buckets:
             return x.value, x.key_term  # no slot but roots: nothing to attend to
+        # One gather for all buckets: its backward is then one scatter, not one per bucket.
+        packed = torch.cat([x.query, x.key, x.value, x.key_term[..., None]], -1)
+        rows = packed.index_select(0, plan.bucket_slots - plan.num_trees)
+        parts = [
+            _bucket_attention(x, bucket, part)
+            for bucket, part in zip(
+                plan.buckets, rows.split([bucket.slots.numel() for bucket in plan.buckets])
+            )
+        ]
         place = plan.bucket_place
-        out = torch.cat([part[0] for part in parts]).index_select(0, place)
-        log_sum = torch.cat([part[1] for part in parts]).index_select(0, place)
-        return out, log_sum
+        out = torch.cat(parts).index_select(0, place)  # [S - B, H, Dv + 1]
+        return out[..., :-1], out[..., -1]
 
 
-def _bucket_attention(x: SiblingInput, bucket: Bucket, first: int) -> tuple[Tensor, Tensor]:
+def _bucket_attention(x: SiblingInput, bucket: Bucket, rows: Tensor) -> Tensor:
+    """Output and log-sum-exp of one bucket, ``[K * W, H, Dv + 1]``; rows are its members'."""
     k, w = bucket.slots.shape
-    rows = (bucket.slots - first).flatten()
-
-    def gather(t: Tensor) -> Tensor:  # [S - B, H, D] -> [K, H, W, D]
-        return t.index_select(0, rows).view(k, w, *t.shape[1:]).transpose(1, 2)
-
-    query, key, value = gather(x.query), gather(x.key), gather(x.value)
-    key_term = x.key_term.index_select(0, rows).view(k, w, -1).transpose(1, 2)  # [K, H, W]
-    score = query @ key.transpose(-1, -2) + key_term[:, :, None, :]  # [K, H, W, W]
+    dim, dim_v = x.query.size(-1), x.value.size(-1)
+    # [K * W, H, F] -> [K, H, W, F]
+    query, key, value, key_term = (
+        rows.view(k, w, *rows.shape[1:]).transpose(1, 2).split([dim, dim, dim_v, 1], -1)
+    )
+    score = query @ key.transpose(-1, -2) + key_term.transpose(-1, -2)  # [K, H, W, W]
 
     if x.bias is not None or x.mask is not None:
         public = _public_pairs(bucket)  # [K, W, W]
@@ -69,12 +75,8 @@ def _bucket_attention(x: SiblingInput, bucket: Bucket, first: int) -> tuple[Tens
     share = weight / torch.where(total > 0, total, 1.0)
     if x.mask is not None:
         share = share * x.mask[public].permute(0, 3, 1, 2)
-    out = share @ value  # [K, H, W, Dv]
-    log_sum = (top + log_safe(total)).squeeze(-1)  # [K, H, W]
-    return (
-        out.transpose(1, 2).reshape(k * w, *x.value.shape[1:]),
-        log_sum.transpose(1, 2).reshape(k * w, -1),
-    )
+    out = torch.cat([share @ value, top + log_safe(total)], -1)  # [K, H, W, Dv + 1]
+    return out.transpose(1, 2).reshape(k * w, *out.shape[1:2], dim_v + 1)
 
 
 def _public_pairs(bucket: Bucket) -> Tensor:
