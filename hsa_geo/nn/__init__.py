@@ -4,8 +4,10 @@ from hsa_geo.nn.conv import HSAConv
 from hsa_geo.nn.deep_set import DeepSetConv
 from hsa_geo.nn.encoder import EncoderBlock, HSAEncoder
 from hsa_geo.nn.flat import FlatConv
+from hsa_geo.nn.models import SubtreeClassifier
 from hsa_geo.nn.position import FourierPosition, PositionEmbedding
 from hsa_geo.nn.readout import SubtreeReadout, subtree_mean
+from hsa_geo.nn.tokens import TokenEncoder
 
 __all__ = [
     "DeepSetConv",
@@ -15,6 +17,8 @@ __all__ = [
     "HSAConv",
     "HSAEncoder",
     "PositionEmbedding",
+    "SubtreeClassifier",
     "SubtreeReadout",
+    "TokenEncoder",
     "subtree_mean",
 ]

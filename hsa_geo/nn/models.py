@@ -1,0 +1,179 @@
+"""SubtreeClassifier: token leaves, an encoder over the hierarchy, one answer per subtree."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from hsa_geo._optional import require
+from hsa_geo.data.signal_tree import SignalTree
+from hsa_geo.errors import FileFormatError, ShapeError
+from hsa_geo.nn.deep_set import DeepSetConv
+from hsa_geo.nn.encoder import HSAEncoder
+from hsa_geo.nn.flat import FlatConv
+from hsa_geo.nn.readout import subtree_mean
+from hsa_geo.nn.tokens import TokenEncoder
+
+__all__ = ["ATTENTIONS", "SubtreeClassifier"]
+
+#: Schema version of saved models.
+SCHEMA = 1
+
+#: Layers that a :class:`SubtreeClassifier` can be built of.
+ATTENTIONS = ("hsa", "flat", "deep_set")
+
+
+class SubtreeClassifier(nn.Module):
+    r"""Classify any subtrees of trees whose leaves hold tokens, such as the forms of a page.
+
+    :class:`~hsa_geo.nn.TokenEncoder`, then :class:`~hsa_geo.nn.HSAEncoder` over the whole tree,
+    then the mean over the leaves of each subtree (:func:`~hsa_geo.nn.subtree_mean`) and a linear
+    layer.  The leaves of a subtree have attended to the rest of the tree, so a subtree is read in
+    its context.
+
+    Args:
+        num_ids (int): Number of hash buckets of the tokens.
+        num_classes (int): Number of outputs.
+        channels (int): Width. (default: :obj:`64`)
+        num_layers (int): Number of encoder blocks. (default: :obj:`1`)
+        heads (int): Number of heads. (default: :obj:`4`)
+        hidden_channels (int, optional): Width of the feed-forward networks.
+            (default: ``2 * channels``)
+        dropout (float): Dropout of the encoder and before the last layer. (default: :obj:`0.0`)
+        token_dropout (float): Probability to drop a whole token. (default: :obj:`0.0`)
+        position_channels (int): Features of the position embeddings of HSA. (default: :obj:`8`)
+        attention (str): ``"hsa"``, or a baseline with as many parameters in each layer:
+            ``"flat"`` (softmax attention among all leaves of a tree) or ``"deep_set"``.
+            (default: ``"hsa"``)
+
+    Raises:
+        ShapeError: If ``attention`` is unknown or ``channels`` not a multiple of ``heads``.
+
+    Example:
+        >>> tree = SignalTree.from_parents(
+        ...     [3, 3, 4, 4, -1], text_x=torch.tensor([[5, 0], [7, 1], [7, 0]]),
+        ...     text_index=torch.tensor([0, 1, 2]))
+        >>> model = SubtreeClassifier(num_ids=16, num_classes=2)
+        >>> model(tree).shape, model(tree, torch.tensor([3, 4])).shape
+        (torch.Size([1, 2]), torch.Size([2, 2]))
+    """
+
+    def __init__(
+        self,
+        num_ids: int,
+        num_classes: int,
+        channels: int = 64,
+        num_layers: int = 1,
+        heads: int = 4,
+        hidden_channels: int | None = None,
+        dropout: float = 0.0,
+        token_dropout: float = 0.0,
+        position_channels: int = 8,
+        attention: str = "hsa",
+    ) -> None:
+        super().__init__()
+        if attention not in ATTENTIONS:
+            raise ShapeError(f"attention={attention!r} is unknown: use one of {ATTENTIONS}.")
+        hidden = 2 * channels if hidden_channels is None else hidden_channels
+        self.config: dict[str, Any] = {
+            "num_ids": num_ids,
+            "num_classes": num_classes,
+            "channels": channels,
+            "num_layers": num_layers,
+            "heads": heads,
+            "hidden_channels": hidden,
+            "dropout": dropout,
+            "token_dropout": token_dropout,
+            "position_channels": position_channels,
+            "attention": attention,
+        }
+
+        def flat() -> nn.Module:
+            return FlatConv(channels, channels // heads, heads, dropout=dropout)
+
+        def deep_set() -> nn.Module:
+            return DeepSetConv(channels, channels // heads, heads)
+
+        self.tokens = TokenEncoder(num_ids, channels, token_dropout)
+        self.encoder = HSAEncoder(
+            channels,
+            num_layers,
+            heads,
+            hidden,
+            dropout,
+            position_channels,
+            conv={"hsa": None, "flat": flat, "deep_set": deep_set}[attention],
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.lin = nn.Linear(channels, num_classes)
+
+    def forward(self, tree: SignalTree, nodes: Tensor | None = None) -> Tensor:
+        """Logits of subtrees.
+
+        Args:
+            tree: A tree or a batch with a text modality.
+            nodes: Ids of tree nodes ``[K]``. (default: the root of every tree)
+
+        Returns:
+            ``[K, num_classes]``, or ``[B, num_classes]`` by default.
+        """
+        x = self.dropout(self.tokens(tree))  # [N, C]
+        x = self.encoder(x, tree)
+        return self.lin(self.dropout(subtree_mean(x, tree, nodes)))
+
+    def save(self, folder: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> None:
+        """Write ``model.safetensors`` and ``config.json`` into a folder, never a pickle.
+
+        Args:
+            folder: Where to write; made if it does not exist.
+            extra: What else belongs to the model (labels, builder options), as JSON.
+                (default: :obj:`None`)
+        """
+        safetensors = require("safetensors.torch", extra="examples", purpose="saving a model")
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        config = {"schema": SCHEMA, "model": self.config, "extra": extra or {}}
+        state = {key: value.contiguous() for key, value in self.state_dict().items()}
+        # Each file is complete before it takes its name.
+        safetensors.save_file(state, str(path / "model.safetensors.part"))
+        (path / "config.json.part").write_text(json.dumps(config, indent=2), encoding="utf-8")
+        for name in ("model.safetensors", "config.json"):
+            (path / f"{name}.part").replace(path / name)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> tuple[SubtreeClassifier, dict[str, Any]]:
+        """Read what :meth:`save` wrote.
+
+        Args:
+            folder: The folder.
+
+        Returns:
+            The model in evaluation mode, and ``extra``.
+
+        Raises:
+            FileFormatError: If the folder does not hold a saved model of this schema.
+        """
+        safetensors = require("safetensors.torch", extra="examples", purpose="loading a model")
+        path = Path(folder)
+        try:
+            config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+            if config["schema"] != SCHEMA:
+                raise FileFormatError(
+                    f"{path} has schema {config['schema']!r}, but this version of hsa_geo reads "
+                    f"{SCHEMA}: train the model anew, or install the version that wrote it."
+                )
+            model = cls(**config["model"])
+            model.load_state_dict(safetensors.load_file(str(path / "model.safetensors")))
+            extra = dict(config["extra"])
+        except FileFormatError:
+            raise
+        except Exception as error:  # whatever a damaged or foreign file makes the readers raise
+            raise FileFormatError(
+                f"{path} does not hold a saved SubtreeClassifier ({type(error).__name__}: "
+                f"{error}): give the folder that save() wrote."
+            ) from error
+        return model.eval(), extra
