@@ -13,12 +13,12 @@ LEAF = -1
 class Domain(IntEnum):
     """Domain of a node's children: what their positions mean (paper, Section 3).
 
-    ==========  =====================================================================
+    ============  =====================================================================
     ``SET``       unordered; children have no position
     ``SEQUENCE``  one coordinate, ``tree_pos[:, 0]``
     ``GRID2D``    two coordinates, row ``tree_pos[:, 0]`` and column ``tree_pos[:, 1]``
     ``GRAPH``     vertices of a graph; coordinates or encodings given by the builder
-    ==========  =====================================================================
+    ============  =====================================================================
 
     Example:
         >>> Domain.SEQUENCE.value, Domain(2).name

@@ -230,7 +230,7 @@ class TreePlan:
 
     @cached_property
     def share(self) -> Tensor:
-        """``[S]`` float64, |B|/|A| of slot B under its parent A; 1 at roots."""
+        """``[S]`` float64, ``|B|/|A|`` of slot B under its parent A; 1 at roots."""
         share = torch.ones(self.num_slots, dtype=torch.float64, device=self.device)
         kids = slice(self.num_trees, None)
         parent = self.group_parent[self.slot_group[kids]]
