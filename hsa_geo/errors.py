@@ -20,12 +20,14 @@ __all__ = [
     "ArchiveError",
     "BuilderError",
     "DomainError",
+    "DownloadError",
     "FileFormatError",
     "HSAError",
     "HSAWarning",
     "LimitError",
     "MissingPackageError",
     "MixedKeysError",
+    "NotATreeError",
     "ShapeError",
     "TreeError",
     "TruncationWarning",
@@ -72,8 +74,16 @@ class ArchiveError(HSAError, RuntimeError):
     """A downloaded archive is missing, altered (hash) or unsafe to unpack."""
 
 
+class DownloadError(ArchiveError):
+    """Nothing could be fetched: the package client or the network is missing."""
+
+
 class UnsupportedError(HSAError, NotImplementedError):
     """The combination of arguments is not available; the message says what works instead."""
+
+
+class NotATreeError(BuilderError, TreeError, UnsupportedError):
+    """A graph is no rooted tree, the only kind of graph that a builder takes."""
 
 
 class MissingPackageError(HSAError, ImportError):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hsa_geo.errors import TreeError
 
-__all__ = ["Canonical", "canonical_order", "levels_of"]
+__all__ = ["Canonical", "canonical_order", "leaf_spans", "levels_of"]
 
 Ints = NDArray[np.int64]
 
@@ -94,15 +94,7 @@ def canonical_order(parent: Ints) -> Canonical:
     is_leaf[parent[parent >= 0]] = False
     num_leaves = int(is_leaf.sum())
 
-    # Bottom-up, level by level: smallest leaf id and number of leaves below every node.
-    first = np.where(is_leaf, np.arange(m), m)
-    count = is_leaf.astype(np.int64)
-    by_level = np.argsort(level, kind="stable")
-    ptr = np.concatenate([[0], np.cumsum(np.bincount(level))])
-    for k in range(len(ptr) - 2, 0, -1):
-        nodes = by_level[ptr[k] : ptr[k + 1]]
-        np.minimum.at(first, parent[nodes], first[nodes])
-        np.add.at(count, parent[nodes], count[nodes])
+    first, _, count = leaf_spans(parent, level)
 
     # Depth-first start of every node: its parent's start plus its earlier siblings' leaves.
     child = np.lexsort((first, parent))
@@ -127,6 +119,38 @@ def canonical_order(parent: Ints) -> Canonical:
     tree_index = np.stack([new_id[parent[child]], new_id[child]])
     assert order[-1] == root
     return Canonical(order, num_leaves, tree_index, level[order])
+
+
+def leaf_spans(parent: Ints, level: Ints) -> tuple[Ints, Ints, Ints]:
+    """Smallest and largest leaf id below every node of a forest, and the number of leaves.
+
+    Args:
+        parent: ``[M]``, parent of every node, -1 for roots.
+        level: ``[M]``, level of every node, root 0.
+
+    Returns:
+        first ``[M]``, last ``[M]``, count ``[M]``; a leaf is below itself.
+
+    Example:
+        >>> spans = leaf_spans(np.array([2, 2, -1]), np.array([1, 1, 0]))
+        >>> [span.tolist() for span in spans]
+        [[0, 1, 0], [0, 1, 1], [1, 1, 2]]
+    """
+    m = len(parent)
+    is_leaf = np.ones(m, dtype=bool)
+    is_leaf[parent[parent >= 0]] = False
+    first = np.where(is_leaf, np.arange(m), m)
+    last = np.where(is_leaf, np.arange(m), -1)
+    count = is_leaf.astype(np.int64)
+    by_level = np.argsort(level, kind="stable")
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(level))])
+    for k in range(len(ptr) - 2, 0, -1):  # bottom-up
+        nodes = by_level[ptr[k] : ptr[k + 1]]
+        above = parent[nodes]
+        np.minimum.at(first, above, first[nodes])
+        np.maximum.at(last, above, last[nodes])
+        np.add.at(count, above, count[nodes])
+    return first, last, count
 
 
 def _check_parents(parent: Ints) -> None:

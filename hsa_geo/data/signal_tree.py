@@ -24,9 +24,17 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from hsa_geo.data.canonical import canonical_order
-from hsa_geo.data.domain import LEAF, Domain
+from hsa_geo.data.domain import LEAF
+from hsa_geo.data.parents import (
+    Renumbering,
+    check_domains,
+    domain_tensor,
+    int_array,
+    pos_tensor,
+    to_tensors,
+)
 from hsa_geo.data.store import Kind, SignalStore, kind_of, leaf_count
-from hsa_geo.errors import DomainError, ShapeError, TreeError
+from hsa_geo.errors import ShapeError, TreeError, UnsupportedError
 
 if TYPE_CHECKING:
     import os
@@ -124,8 +132,9 @@ class SignalTree(Data):
             return_order: Also return the input id of every canonical node. (default:
                 :obj:`False`)
             **attrs: Further attributes.  Tensors, arrays and lists with N rows are leaf
-                attributes in order of increasing leaf id; ``{m}_index`` (beside ``{m}_x``) and
-                ``edge_index`` hold leaf rows in that order, ``{name}_node`` ids of nodes.
+                attributes in order of increasing leaf id (so give what belongs to the whole tree
+                one row, e.g. ``y [1, C]``); ``{m}_index`` (beside ``{m}_x``) and ``edge_index``
+                hold leaf rows in that order, ``{name}_node`` ids of nodes.
 
         Returns:
             The tree, or with ``return_order`` the pair (tree, order ``[M]``).
@@ -133,7 +142,8 @@ class SignalTree(Data):
         Raises:
             TreeError: If ``parent`` is not one rooted tree; the message names the node.
             DomainError: If a domain is unknown.
-            ShapeError: If a per-node argument does not have M rows.
+            ShapeError: If a per-node argument does not have M rows, ``x`` not N rows, a position
+                is not finite, or an id or row is out of range.
 
         Example:
             >>> tree, order = SignalTree.from_parents(
@@ -142,7 +152,7 @@ class SignalTree(Data):
             >>> tree.tree_name, order.tolist()
             (['image', 'to', 'be', 'box', 'page'], [2, 3, 4, 1, 0])
         """
-        ids = _int_array(parent)
+        ids = int_array(parent)
         canonical = canonical_order(ids)
         m, n, order = len(ids), canonical.num_leaves, canonical.order
         order_t = torch.from_numpy(order)
@@ -153,26 +163,18 @@ class SignalTree(Data):
         tree.num_nodes = n
         tree.tree_index = torch.from_numpy(canonical.tree_index)
         tree.tree_level = torch.from_numpy(canonical.level)
-        tree.tree_domain = _domain_tensor(domain, m)[order_t].masked_fill(leaf, LEAF)
-        _check_domains(tree.tree_domain[n:], order[n:])
-        tree.tree_pos = _pos_tensor(pos, m)[order_t]
+        tree.tree_domain = domain_tensor(domain, m)[order_t].masked_fill(leaf, LEAF)
+        check_domains(tree.tree_domain[n:], order[n:])
+        tree.tree_pos = pos_tensor(pos, m)[order_t]
         if name is not None:
             if len(name) != m:
                 raise ShapeError(f"name has {len(name)} entries for {m} nodes: give one for each.")
             tree.tree_name = [str(name[i]) for i in order.tolist()]
 
-        # Row of each canonical leaf among the input's leaves, and back; ids of nodes back.
-        new_id = torch.empty(m, dtype=torch.int64)
-        new_id[order_t] = torch.arange(m)
-        row = torch.argsort(order_t[:n]).argsort()
-        new_row = torch.empty(n, dtype=torch.int64)
-        new_row[row] = torch.arange(n)
-        moved = bool((row != torch.arange(n)).any())
+        attrs = to_tensors(attrs)
+        renumbering = Renumbering.of(canonical)
         for key, value in attrs.items():
-            if value is not None:
-                value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-                kind = kind_of(key, attrs, value)
-                tree[key] = _renumber(key, value, kind, n, row, new_row, new_id, moved)
+            tree[key] = renumbering.apply(key, value, attrs)
         return (tree, order_t) if return_order else tree
 
     # Sizes ##################################################################
@@ -201,18 +203,35 @@ class SignalTree(Data):
         return 1 if kind is Kind.TREE_EDGES else 0
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        kind = kind_of(key, self._store._mapping, value)
+        keys = self._store._mapping
+        kind = kind_of(key, keys, value)
+        if kind in (Kind.NODE_IDS, Kind.LEAF_ROWS) and value.dtype not in (
+            torch.int64,
+            torch.int32,
+        ):
+            raise ShapeError(
+                f"'{key}' has dtype {value.dtype}, too small for the ids of a batch: give int64."
+            )
         if kind in (Kind.TREE_EDGES, Kind.NODE_IDS):
             return self.num_tree_nodes
         if kind in (Kind.LEAF_ROWS, Kind.GRAPH_EDGES):
             return self.num_leaves
-        if key == "batch" and isinstance(value, Tensor):  # a batch of batches
-            return super().__inc__(key, value, *args, **kwargs)
+        if "batch" in keys and (key == "batch" or key.removesuffix("_batch") in keys):
+            follows = key == "batch" or key.endswith("_batch")
+            if follows and isinstance(value, Tensor):  # a batch of batches
+                return int(self.batch.max()) + 1 if self.batch.numel() else 0
         return 0
 
     def subgraph(self, subset: Tensor) -> Self:
         """The tree over a subset of the leaves, as :meth:`restrict`; used by PyG transforms."""
         return self.restrict(subset)
+
+    def concat(self, data: Any) -> Self:
+        """Refused: two trees have no common root, so batch them with ``Batch`` instead."""
+        raise UnsupportedError(
+            "SignalTree.concat would join two trees without a root: use "
+            "Batch.from_data_list([tree, other]), or build one tree of both."
+        )
 
     # The plan, a cache ######################################################
 
@@ -243,7 +262,7 @@ class SignalTree(Data):
 
     def _plan_key(self) -> tuple[Any, ...]:
         index, level = self._store.get("tree_index"), self._store.get("tree_level")
-        return (index, level, getattr(index, "_version", 0), getattr(level, "_version", 0))
+        return (index, level, _version(index), _version(level))
 
     def _remember(self, plan: TreePlan) -> None:
         self.__dict__["_plan"] = (self._plan_key(), plan)
@@ -358,93 +377,16 @@ class SignalTree(Data):
         return out
 
 
+def _version(value: Any) -> int:
+    """Counter of in-place changes; tensors made in inference mode have none."""
+    if not isinstance(value, Tensor) or value.is_inference():
+        return 0
+    return value._version
+
+
 def _size(value: Any) -> str:
     if isinstance(value, Tensor):
         return str(list(value.shape)) if value.dim() else str(value.item())
     if isinstance(value, (list, tuple)):
         return f"[{len(value)}]"
     return repr(value) if isinstance(value, (int, float, str)) else type(value).__name__
-
-
-def _int_array(values: Any) -> np.ndarray:
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    if array.size == 0:
-        array = array.astype(np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ShapeError(
-            f"parent has shape {list(array.shape)} and dtype {array.dtype}: give one integer for "
-            "each node."
-        )
-    return array.astype(np.int64)
-
-
-def _domain_tensor(domain: Any, m: int) -> Tensor:
-    if domain is None:
-        domain = Domain.SET
-    values = torch.as_tensor(np.asarray(domain), dtype=torch.int64)
-    if values.dim() == 0:
-        values = values.expand(m)
-    if values.shape != (m,):
-        raise ShapeError(f"domain has shape {list(values.shape)} for {m} nodes: give [{m}] or one.")
-    return values
-
-
-def _check_domains(inner: Tensor, ids: np.ndarray) -> None:
-    known = torch.tensor([int(d) for d in Domain])
-    bad = (~torch.isin(inner, known)).nonzero()
-    if bad.numel():
-        i = int(bad[0])
-        raise DomainError(
-            f"node {int(ids[i])} has domain {int(inner[i])}, which is none of "
-            f"{[f'{d.name}={d.value}' for d in Domain]}."
-        )
-
-
-def _pos_tensor(pos: Any, m: int) -> Tensor:
-    if pos is None:
-        return torch.zeros(m, 2)
-    if not isinstance(pos, Tensor):
-        pos = torch.from_numpy(np.asarray(pos, dtype=np.float32))
-    pos = pos.to(torch.float32)
-    pos = pos.unsqueeze(-1) if pos.dim() == 1 else pos
-    if pos.dim() != 2 or pos.size(0) != m or pos.size(1) > 2:
-        raise ShapeError(
-            f"pos has shape {list(pos.shape)} for {m} nodes: give [{m}], [{m}, 1] or [{m}, 2]."
-        )
-    return torch.nn.functional.pad(pos, (0, 2 - pos.size(1)))
-
-
-def _renumber(
-    key: str,
-    value: Any,
-    kind: Kind,
-    n: int,
-    row: Tensor,
-    new_row: Tensor,
-    new_id: Tensor,
-    moved: bool,
-) -> Any:
-    """An attribute of :meth:`SignalTree.from_parents` in canonical order."""
-    if kind in (Kind.TREE_EDGES, Kind.TREE_NODES) and key != "tree_pe":
-        raise ShapeError(f"'{key}' is computed from parent: pass domain=, pos= or name= instead.")
-    if kind in (Kind.NODE_IDS, Kind.LEAF_ROWS, Kind.GRAPH_EDGES):
-        table, what = (new_id, "node ids") if kind is Kind.NODE_IDS else (new_row, "leaf rows")
-        if not isinstance(value, Tensor) or value.layout is not torch.strided:
-            raise ShapeError(f"'{key}' is a {type(value).__name__}: give a dense integer tensor.")
-        out = (value < 0) | (value >= len(table))
-        if bool(out.any()):
-            raise ShapeError(
-                f"'{key}' holds {int(value[out][0])}, but its {what} are 0..{len(table) - 1}."
-            )
-        return table[value.long()].to(value.device)
-    if kind is Kind.TREE_NODES:  # tree_pe, one row per node
-        if len(value) != len(new_id):
-            raise ShapeError(f"'{key}' has {len(value)} rows for {len(new_id)} nodes.")
-        return value[torch.argsort(new_id)]
-    if kind is Kind.MODALITY or not moved:
-        return value
-    if isinstance(value, Tensor) and value.dim() > 0 and value.size(0) == n and "edge" not in key:
-        return value[row.to(value.device)]
-    if isinstance(value, (list, tuple)) and len(value) == n:
-        return type(value)([value[i] for i in row.tolist()])
-    return value

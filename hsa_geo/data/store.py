@@ -7,7 +7,7 @@ guesses are replaced by one rule, :func:`kind_of`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data.storage import GlobalStorage
 
-from hsa_geo.errors import MixedKeysError, TreeError
+from hsa_geo.errors import MixedKeysError, TreeError, UnsupportedError
 
 __all__ = ["Kind", "SignalStore", "kind_of", "leaf_count"]
 
@@ -50,7 +50,8 @@ def kind_of(key: str, keys: Iterable[str], value: Any = None) -> Kind:
 
     Args:
         key: The attribute's name.
-        keys: Names of all attributes beside it (``{m}_x`` and ``{m}_index`` go together).
+        keys: Names of all attributes beside it, or a mapping of them to their values
+            (``{m}_x`` and ``{m}_index`` go together).
         value: The attribute's value; ``{m}_index`` and ``{name}_node`` are references only if
             they are integer tensors, so a float ``image_index`` is ordinary data.
 
@@ -67,28 +68,41 @@ def kind_of(key: str, keys: Iterable[str], value: Any = None) -> Kind:
         return Kind.TREE_EDGES
     if key in NODE_KEYS:
         return Kind.TREE_NODES
-    if key in ("edge_index", "adj_t", "face") or key.endswith("_edge_index"):
+    if key in ("edge_index", "adj_t", "face"):
         return Kind.GRAPH_EDGES
     if key.endswith("_node") and _is_integer(value):
         return Kind.NODE_IDS
     stem, _, tail = key.rpartition("_")
+    if tail == "index" and "edge" in stem.split("_"):  # neg_edge_index, edge_label_index, ...
+        return Kind.GRAPH_EDGES if value is None or _is_integer(value) else Kind.OTHER
     if stem and stem not in ("edge", "tree"):
         if tail == "index" and f"{stem}_x" in keys and _is_integer(value):
             return Kind.LEAF_ROWS
         if tail == "x" and f"{stem}_index" in keys:
-            return Kind.MODALITY
+            index = keys[f"{stem}_index"] if isinstance(keys, Mapping) else None
+            return Kind.MODALITY if index is None or _is_integer(index) else Kind.OTHER
     return Kind.OTHER
 
 
 def leaf_count(tree_index: Tensor, num_tree_nodes: int) -> int:
     """Number of leaves: tree nodes that are nobody's parent.
 
+    Raises:
+        TreeError: If ``tree_index`` holds an id that is not a node.
+
     Example:
         >>> leaf_count(torch.tensor([[2, 2], [0, 1]]), 3)
         2
     """
+    parent = tree_index[0]
+    if parent.numel() and not 0 <= int(parent.min()) <= int(parent.max()) < num_tree_nodes:
+        bad = parent[(parent < 0) | (parent >= num_tree_nodes)]
+        raise TreeError(
+            f"tree_index holds node {int(bad[0])}, but the tree has {num_tree_nodes} nodes: ids "
+            f"are 0..{num_tree_nodes - 1}, and the root has no edge (no -1)."
+        )
     is_parent = torch.zeros(num_tree_nodes, dtype=torch.bool, device=tree_index.device)
-    is_parent[tree_index[0]] = True
+    is_parent[parent] = True
     return num_tree_nodes - int(is_parent.sum())
 
 
@@ -103,8 +117,9 @@ class SignalStore(GlobalStorage):
 
     - Tree and modality attributes are neither node nor edge attributes, so that transforms
       leave them alone.
-    - ``num_nodes`` refuses a number that does not fit the tree, so that a transform that adds
-      or removes nodes behind the tree's back fails instead of returning a broken tree.
+    - ``num_nodes`` cannot be assigned once the tree is there, so that a transform or loader
+      that adds, removes or reorders nodes behind the tree's back (assigning their number,
+      which may be the same) fails instead of returning a broken tree.
     - Batching trees with different attributes raises, instead of dropping what the first lacks.
     """
 
@@ -127,26 +142,36 @@ class SignalStore(GlobalStorage):
         if key == "_num_nodes" and isinstance(value, list):  # collate, in Batch.from_data_list
             value = [int(count) for count in _same_keys(value)]
         elif key == "num_nodes":
-            self._check_num_nodes(value)
+            self._check_num_nodes(value, again="num_nodes" in self._mapping)
             value = None if value is None else int(value)
         super().__setattr__(key, value)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if key == "num_nodes" and value is not None:
-            self._check_num_nodes(value)
-            value = int(value)
+        if key == "num_nodes":
+            if value is None or value != self._mapping.get(key):  # the same after .to(), clone()
+                self._check_num_nodes(value)
+            value = None if value is None else int(value)
         super().__setitem__(key, value)
 
-    def _check_num_nodes(self, num_nodes: int | None) -> None:
+    def _check_num_nodes(self, num_nodes: int | None, again: bool = False) -> None:
         tree_index, level = self._mapping.get("tree_index"), self._mapping.get("tree_level")
-        if num_nodes is None or not isinstance(tree_index, Tensor) or level is None:
+        if not isinstance(tree_index, Tensor) or level is None:
             return
         leaves = leaf_count(tree_index, len(level))
-        if num_nodes != leaves:
+        if num_nodes != leaves or again:
             raise TreeError(
-                f"num_nodes={num_nodes} does not fit the tree, which has {leaves} leaves: use "
-                "restrict(leaves) to remove leaves, or build a new tree to add some."
+                f"num_nodes={num_nodes} was assigned to a tree, which has {leaves} leaves by its "
+                "hierarchy: whatever adds, removes or reorders leaves must use restrict(leaves) "
+                "or build a new tree."
             )
+
+    def sort_by_time(self) -> Any:
+        """Refused where it would reorder the leaves under the tree."""
+        if self.is_sorted_by_time() or not self.is_node_attr("time"):
+            return super().sort_by_time()
+        raise UnsupportedError(
+            "sort_by_time would reorder the leaves under the tree: sort them before building it."
+        )
 
     def is_node_attr(self, key: str) -> bool:
         """Whether ``key`` has one row per leaf (False for everything of the tree)."""
