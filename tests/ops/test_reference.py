@@ -281,12 +281,12 @@ def test_identity_5_a_forest_equals_its_trees(energy):
     for seed, shape in enumerate(SHAPES):
         tree = random_tree(seed, max_leaves=8, shape=shape)
         tree.q, tree.k, tree.v = random_qkv(tree, seed=seed)
-        tree.tree_pe = random_pos(tree, seed=seed)
+        tree.embedding = random_pos(tree, seed=seed)
         tree.beta = random_bias(tree, seed=seed)
         forest.append(tree)
 
     def inputs(tree):
-        return {"pos": tree.tree_pe, "bias": tree.beta, "energy": energy}
+        return {"pos": tree.embedding, "bias": tree.beta, "energy": energy}
 
     assert_forest_equals_trees(
         lambda tree: reference_attention(tree.q, tree.k, tree.v, tree, **inputs(tree)), forest

@@ -143,7 +143,7 @@ def test_shuffled_siblings_keep_everything_about_a_leaf():
         tree.x = torch.arange(n)
         tree.word = [str(i) for i in range(n)]
         tree.tree_name = [str(i) for i in range(m)]
-        tree.tree_pe = torch.arange(m)
+        tree.tree_pe = torch.arange(m).view(m, 1)
         tree.box_node = torch.arange(m)
         tree.edge_index = torch.stack([torch.arange(n), torch.arange(n).flip(0)])
         tree.text_x = torch.randn(n, 2)
@@ -157,7 +157,7 @@ def test_shuffled_siblings_keep_everything_about_a_leaf():
         name = shuffled.tree_name
         assert [name[i] for i in shuffled.box_node.tolist()] == tree.tree_name
         old = torch.tensor([int(i) for i in name])  # old id of every node
-        assert torch.equal(shuffled.tree_pe, old)
+        assert torch.equal(shuffled.tree_pe[:, 0], old)
         assert torch.equal(tree.tree_pos[old], shuffled.tree_pos)
         assert torch.equal(tree.tree_domain[old], shuffled.tree_domain)
         edges = {tuple(edge) for edge in tree.tree_index.t().tolist()}
