@@ -97,7 +97,7 @@ def test_a_page_that_is_wrong_is_found(tmp_path):
 def test_the_reference_lists_exactly_the_public_names(name):
     public = set(importlib.import_module(f"hsa_geo.{name}").__all__)
     text = (DOCS / "api" / f"{name}.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^   (?:~?)(\w+)$", text, re.M)
+    listed = re.findall(r"^(?:   |\.\. py:data:: )(\w+)$", text, re.M)
     assert len(listed) == len(set(listed))
     assert set(listed) == public
 

@@ -220,7 +220,7 @@ def reference_matrix(
     scale: float | None = None,
     mask: Mask | None = None,
 ) -> Tensor:
-    """The matrix Theta that HSA implies: theta_ij = c_A a_{B->C} / |C|, theta_ii = c_i.
+    """The matrix Theta that HSA implies: ``theta_ij = c_A a_{B->C} / |C|``, ``theta_ii = c_i``.
 
     Args:
         q, k, tree, pos, bias, energy, scale, mask: As in :func:`reference_attention`.
