@@ -1,0 +1,153 @@
+"""From what the caller gives to markup within limits."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+
+from hsa_geo.builders._charset import decode_page
+from hsa_geo.errors import BuilderError, LimitError, TruncationWarning
+
+__all__ = ["over_limit", "read_markup"]
+
+# Elements that cannot pile up in each other: void ones, and those that a next one closes.
+_FLAT_TAGS = """
+    area base br col embed hr img input link meta param source track wbr html head body p li dt dd
+    td th tr tbody thead tfoot caption colgroup option a button nobr h1 h2 h3 h4 h5 h6 select
+"""
+_NEVER_DEEP = frozenset(_FLAT_TAGS.split())
+_TAG_OR_RAW = re.compile(
+    r"<!--.*?(?:-->|\Z)"
+    r"|<(script|style|textarea|title|xmp|iframe|noembed|noframes|noscript)\b.*?(?:</\1|\Z)"
+    r"|<(/?)([a-z][^\s/>]*)(?:[^\"'>]|\"[^\"]*\"|'[^']*')*+",
+    re.I | re.S,
+)
+
+
+def over_limit(on_limit: str, found: str, remedy: str, left_out: str) -> None:
+    """Raise, or warn that something is left out, as the caller chose.
+
+    Args:
+        on_limit: ``"error"`` or ``"truncate"``.
+        found: What exceeds the limit, with the figures.
+        remedy: The argument to raise.
+        left_out: How much is left out, for the warning.
+
+    Raises:
+        LimitError: If ``on_limit`` is ``"error"``.
+    """
+    if on_limit == "error":
+        raise LimitError(f'{found}: {remedy}, or pass on_limit="truncate".')
+    warnings.warn(f"{found}: left out {left_out}.", TruncationWarning, stacklevel=4)
+
+
+def read_markup(
+    source: bytes | str | os.PathLike[str],
+    charset: str | None,
+    *,
+    max_bytes: int | None,
+    max_nesting: int | None,
+    on_limit: str,
+) -> str:
+    """The markup of a page from bytes, text or a file, within limits.
+
+    Args:
+        source: Bytes (decoded as browsers do), markup, or a path to read.
+        charset: The transport's charset for bytes and files.
+        max_bytes: Largest size in bytes (of UTF-8 for markup).
+        max_nesting: Most elements that may be open at once.
+        on_limit: ``"error"`` or ``"truncate"``.
+
+    Returns:
+        The markup without lone surrogates.
+
+    Raises:
+        BuilderError: If the source is of another type, or cannot be decoded.
+        LimitError: If a limit is exceeded and ``on_limit`` is ``"error"``.
+        OSError: If the file cannot be read.
+    """
+    if isinstance(source, str):
+        if charset is not None:
+            raise BuilderError(
+                f"charset={charset!r} has no use for a str, which is decoded already: give the "
+                "page as bytes, or drop charset."
+            )
+        text = _cut_text(source, max_bytes, on_limit)
+    else:
+        if isinstance(source, os.PathLike):
+            with open(source, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                data = file.read() if max_bytes is None else file.read(max_bytes + 1)
+                size = max(size, len(data))
+        elif isinstance(source, (bytes, bytearray, memoryview)):
+            data = bytes(source)
+            size = len(data)
+        else:
+            raise BuilderError(
+                f"the source is a {type(source).__name__}: give bytes, markup as a str, or a "
+                "pathlib.Path to a file."
+            )
+        text = decode_page(_cut_bytes(data, size, max_bytes, on_limit), charset)
+    if not text.isascii():  # lone surrogates cannot be told to the parser
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _cut_nesting(text.removeprefix("\ufeff"), max_nesting, on_limit)
+
+
+def _cut_bytes(data: bytes, size: int, max_bytes: int | None, on_limit: str) -> bytes:
+    if max_bytes is None or size <= max_bytes:
+        return data
+    over_limit(
+        on_limit,
+        f"the page has {size} bytes, more than max_bytes={max_bytes}",
+        "raise max_bytes",
+        f"the last {size - max_bytes} bytes",
+    )
+    data = data[:max_bytes]
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data":  # cut within a character
+            data = data[: error.start]
+    return data
+
+
+def _cut_text(text: str, max_bytes: int | None, on_limit: str) -> str:
+    if max_bytes is None or len(text) * 4 <= max_bytes:
+        return text
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= max_bytes:
+        return text
+    return _cut_bytes(data, len(data), max_bytes, on_limit).decode("utf-8", "replace")
+
+
+def _cut_nesting(text: str, max_nesting: int | None, on_limit: str) -> str:
+    """Guard the parser, whose time grows with the square of the number of open elements."""
+    if max_nesting is None or text.count("<") <= max_nesting:
+        return text
+    opened: dict[str, int] = {}
+    depth = 0
+    for match in _TAG_OR_RAW.finditer(text):
+        name = match[3]
+        if name is None or (name := name.lower()) in _NEVER_DEEP:
+            continue
+        if match[2]:
+            if opened.get(name, 0) > 0:
+                opened[name] -= 1
+                depth -= 1
+        else:
+            opened[name] = opened.get(name, 0) + 1
+            depth += 1
+            if depth > max_nesting:
+                start = match.start()
+                over_limit(
+                    on_limit,
+                    f"the page has more than max_nesting={max_nesting} elements open at once",
+                    "raise max_nesting",
+                    f"the last {len(text) - start} of {len(text)} characters",
+                )
+                return text[:start]
+    return text
