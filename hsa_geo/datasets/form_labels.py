@@ -176,11 +176,12 @@ def registered_domain(url: str) -> str:
 def align(found: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
     """Pair the forms that a parser found with the annotated ones, in order.
 
-    Both lists keep their order and every form is used at most once.  Forms pair up by the names
-    of their fields: the more they share, the better; a form without fields pairs with any other
-    only if nothing better is lost (a parser may take the fields of a form out of it); forms
-    with fields of which none is shared never pair.  Among equally good pairings the one that uses
-    the earliest forms wins.
+    Two lists of the same length pair up in order, unless two forms at the same place both have
+    fields and share none.  Otherwise both lists keep their order, every form is used at most
+    once, and forms pair up by the names of their fields: the more they share, the better; a form
+    without fields pairs with any other only if nothing better is lost (a parser may take the
+    fields of a form out of it); forms with fields of which none is shared never pair.  Among
+    equally good pairings the one that uses the earliest forms wins.
 
     Args:
         found: Field names of each form of the DOM, in document order.
@@ -195,6 +196,8 @@ def align(found: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> li
     """
     a, b = [frozenset(names) for names in found], [frozenset(names) for names in wanted]
     score = np.array([[_likeness(s, t) for t in b] for s in a]).reshape(len(a), len(b))
+    if len(a) == len(b) and (score.diagonal() > 0).all():
+        return [(i, i) for i in range(len(a))]
     best = np.zeros((len(a) + 1, len(b) + 1))  # best[i, j]: of the forms from i and j on
     for i in range(len(a) - 1, -1, -1):
         for j in range(len(b) - 1, -1, -1):

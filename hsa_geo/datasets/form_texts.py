@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hsa_geo.builders._html_walk import stands_for_form
 from hsa_geo.builders.html import parse_html
 
 __all__ = ["ATTRIBUTES", "form_texts", "page_text"]
@@ -33,7 +34,7 @@ ATTRIBUTES = (
     "action",
     "aria-label",
 )
-_SILENT = "script,style,template,noscript"
+_SILENT = {"script", "style", "template", "noscript", "-comment", "-doctype"}
 
 
 def page_text(source: bytes | str, attributes: bool = False) -> str:
@@ -53,9 +54,8 @@ def page_text(source: bytes | str, attributes: bool = False) -> str:
         >>> page_text("<title>A</title><b>big</b> <script>x()</script>word")
         'A big word'
     """
-    parser = parse_html(source)
-    _silence(parser)
-    return "" if parser.root is None else _text(parser.root, attributes)
+    root = parse_html(source).root
+    return "" if root is None else _text(root, attributes)
 
 
 def form_texts(source: bytes | str, attributes: bool = False) -> list[str]:
@@ -67,7 +67,8 @@ def form_texts(source: bytes | str, attributes: bool = False) -> list[str]:
             (default: :obj:`False`)
 
     Returns:
-        One text for each ``<form>``.
+        One text for each ``<form>``; of a form in a table, of the table part that the builder
+        takes for it.
 
     Raises:
         BuilderError: If the source cannot be parsed.
@@ -76,20 +77,39 @@ def form_texts(source: bytes | str, attributes: bool = False) -> list[str]:
         >>> form_texts("<form>one</form>two<form></form>")
         ['one', '']
     """
-    parser = parse_html(source)
-    _silence(parser)
-    return [_text(form, attributes) for form in parser.css("form")]
+    return [_text(element, attributes) for element in _form_elements(parse_html(source))]
 
 
-def _silence(parser: Any) -> None:
-    for node in parser.css(_SILENT):
-        node.decompose()
+def _form_elements(parser: Any) -> list[Any]:
+    """The element that holds each form's content, as the builder and form_fields see it."""
+    elements, taken = [], set()
+    for form in parser.css("form"):
+        if stands_for_form(form) and form.parent.mem_id not in taken:
+            form = form.parent
+            taken.add(form.mem_id)
+        elements.append(form)
+    return elements
 
 
-def _text(node: Any, attributes: bool) -> str:
-    parts = [node.text(separator=" ")]
-    if attributes:
-        for element in node.css("*"):  # itself included
-            values = element.attributes
-            parts += [values[name] for name in ATTRIBUTES if values.get(name)]
-    return " ".join(" ".join(parts).split())
+def _text(root: Any, attributes: bool) -> str:
+    """Text below an element, then values of attributes; without recursion."""
+    texts, values = [], []
+    stack = [(root, False)]  # element, whether what follows it counts as well
+    while stack:
+        node, siblings = stack.pop()
+        while node is not None:
+            tag = node.tag
+            below = None
+            if tag == "-text":
+                texts.append(node.text_content or "")
+            elif tag not in _SILENT:
+                if attributes:
+                    found = node.attributes
+                    values += [found[name] for name in ATTRIBUTES if found.get(name)]
+                below = node.first_child
+            following = node.next if siblings else None
+            if below is not None:
+                stack.append((following, True))
+                following, siblings = below, True
+            node = following
+    return " ".join(" ".join([*texts, *values]).split())

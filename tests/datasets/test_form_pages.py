@@ -448,9 +448,8 @@ def test_real_labels_of_forms_are_labels_of_their_page(form_pages_dataset):
         held = tree.form_label[tree.form_label >= 0]
         assert bool(tree.y[0, held].all())
         assert bool(tree.y_mask[0, held].all())
-        assert [tree.tree_name[k] for k in tree.form_node.tolist()] == ["form"] * len(
-            tree.form_node
-        )
+        names = {tree.tree_name[k] for k in tree.form_node.tolist()}
+        assert names <= {"form", "table", "tbody", "thead", "tfoot", "tr"}
 
 
 @pytest.mark.download
