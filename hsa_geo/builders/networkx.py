@@ -290,21 +290,22 @@ def _positions(
     domains: list[int],
     pos: str | None,
 ) -> np.ndarray:
-    """``[M, 2]``, positions of all nodes; zero at the root."""
+    """``[M, 2]``, positions of all nodes; one that the root has is kept, though it has no use."""
     out = np.zeros((len(labels), 2))
     if pos is not None and len(labels) > 1 and all(pos not in graph.nodes[v] for v in labels[1:]):
         raise BuilderError(f"no node has the attribute {pos!r} given as pos: give positions.")
-    for node, below in enumerate(kids):
-        if pos is None or all(pos not in graph.nodes[labels[kid]] for kid in below):
-            if domains[node] == Domain.SEQUENCE:
-                out[below, 0] = np.arange(len(below))
+    groups = [([0], Domain.SET), *zip(kids, map(Domain, domains))]
+    for group, domain in groups:
+        if pos is None or all(pos not in graph.nodes[labels[node]] for node in group):
+            if domain is Domain.SEQUENCE:
+                out[group, 0] = np.arange(len(group))
             continue
-        for kid in below:
-            value = _numbers(_get(graph, labels[kid], pos), labels[kid], pos)
+        for node in group:
+            value = _numbers(_get(graph, labels[node], pos), labels[node], pos)
             if value.ndim > 1 or value.size not in (1, 2) or not np.isfinite(value).all():
                 raise BuilderError(
-                    f"node {labels[kid]!r} has the position {value.tolist()!r}: give one or two "
+                    f"node {labels[node]!r} has the position {value.tolist()!r}: give one or two "
                     "finite numbers."
                 )
-            out[kid, : value.size] = value
+            out[node, : value.size] = value
     return out

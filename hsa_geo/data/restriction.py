@@ -22,8 +22,9 @@ def restrict(tree: Any, leaves: Any) -> Any:
     their reading order, whatever the order of an index: a restriction is no permutation.
     Positions, domains and names are kept, attributes with one row per leaf are selected,
     modalities filtered to the leaves that stay, edges among leaves (``edge_index``,
-    ``{name}_edge_index``, ...) with their attributes to those with both ends in; ``{name}_node``
-    refers to the same nodes as before.  Everything else belongs to the whole tree and stays.
+    ``{name}_edge_index``, ...) with their attributes (``edge_attr``, ``{name}_edge_weight``,
+    ...) to those with both ends in; ``{name}_node`` refers to the same nodes as before.
+    Everything else belongs to the whole tree and stays.
 
     Args:
         tree: One SignalTree.

@@ -8,6 +8,9 @@ Conventions, used everywhere in hsa_geo:
   deepest level first and in reading order within a level; the root is ``M - 1``.
 - ``tree_index [2, M-1]`` holds parents in row 0 and children in row 1, sorted by (parent, rank);
   sibling order is column order.
+- Other attributes with N rows belong to the leaves, those with ``edge`` in their name and as many
+  rows as ``edge_index`` has columns to the edges among leaves; what belongs to the whole tree has
+  one row (``y [1, C]``).
 - In a batch ``tree_index`` and ``{name}_node`` shift by M, ``edge_index`` and a modality's
   ``{m}_index`` by N, and nothing else shifts, whatever its name.
 """
@@ -225,6 +228,18 @@ class SignalTree(Data):
     def subgraph(self, subset: Tensor) -> Self:
         """The tree over a subset of the leaves, as :meth:`restrict`; used by PyG transforms."""
         return self.restrict(subset)
+
+    def snapshot(self, start_time: float, end_time: float, attr: str = "time") -> Self:
+        """The tree over the leaves whose time is in the interval, as :meth:`restrict`."""
+        if attr not in self or not self.is_node_attr(attr):
+            return super().snapshot(start_time, end_time, attr)
+        return self.restrict((self[attr] >= start_time) & (self[attr] <= end_time))
+
+    def up_to(self, end_time: float) -> Self:
+        """The tree over the leaves whose time is at most ``end_time``, as :meth:`restrict`."""
+        if "time" not in self or not self.is_node_attr("time"):
+            return super().up_to(end_time)
+        return self.restrict(self.time <= end_time)
 
     def concat(self, data: Any) -> Self:
         """Refused: two trees have no common root, so batch them with ``Batch`` instead."""

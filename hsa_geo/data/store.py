@@ -180,9 +180,13 @@ class SignalStore(GlobalStorage):
         return bool(super().is_node_attr(key))
 
     def is_edge_attr(self, key: str) -> bool:
-        """Whether ``key`` has one row per edge among leaves (False for everything of the tree)."""
+        """Whether ``key`` has one row per edge of ``edge_index``.
+
+        Only if its name says so, too: it contains ``edge``, or is ``e_id``.  By size alone
+        ``y [1, C]`` would be an attribute of the edge of a graph with one edge.
+        """
         kind = kind_of(key, self._mapping, self._mapping.get(key))
-        if kind not in (Kind.OTHER, Kind.GRAPH_EDGES):
+        if kind not in (Kind.OTHER, Kind.GRAPH_EDGES) or not ("edge" in key or key == "e_id"):
             return False
         return bool(super().is_edge_attr(key))
 

@@ -149,15 +149,14 @@ def tree_text(tree: Any, max_nodes: int = 40) -> str:
             text += f" at {row:g}" if flat else f" at ({row:g}, {column:g})"
         if not forest.is_leaf[node]:
             kind = _domain_name(int(domain[node]))
-            leaves = "leaf" if count[node] == 1 else "leaves"
-            text += f": {kind} of {ptr[node + 1] - ptr[node]}, {count[node]} {leaves}"
+            text += f": {kind} of {ptr[node + 1] - ptr[node]}, {_leaves(int(count[node]))}"
         return text
 
     trees = f"{forest.num_trees} trees, " if isinstance(tree, Batch) else ""
     depth = int(forest.level.max(initial=0))
     lines = [
-        f"{type(tree).__name__}: {trees}{tree.num_leaves} leaves, {forest.num_nodes} nodes, "
-        f"depth {depth}"
+        f"{type(tree).__name__}: {trees}{_leaves(tree.num_leaves)}, {forest.num_nodes} "
+        f"node{'s' if forest.num_nodes != 1 else ''}, depth {depth}"
     ]
     shown = 0
     stack = [iter(forest.roots.tolist())]
@@ -185,6 +184,10 @@ def _leaf_features(tree: Any, forest: Forest) -> Tensor | None:
             "each."
         )
     return x
+
+
+def _leaves(count: int) -> str:
+    return f"{count} lea{'f' if count == 1 else 'ves'}"
 
 
 def _short(name: Any) -> str:
