@@ -84,10 +84,11 @@ class BaseFolder:
                 os.close(folder)
         else:  # pragma: no cover (not on POSIX)
             handle = os.open(self.base.joinpath(*parts), _FLAGS | getattr(os, "O_BINARY", 0))
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode) or info.st_size > self.max_bytes:
+            os.close(handle)
+            return None
         with os.fdopen(handle, "rb") as file:
-            info = os.fstat(file.fileno())
-            if not stat.S_ISREG(info.st_mode) or info.st_size > self.max_bytes:
-                return None
             data = file.read(self.max_bytes + 1)
         return data if len(data) <= self.max_bytes else None
 

@@ -86,9 +86,13 @@ class PageArrays:
         pinned = np.zeros(len(self.parent), dtype=bool)
         pinned[self.walk.pinned] = True
         drop, above = collapse_chains(parent, self.inner[ids], pinned[ids])
-        for node in self.walk.sentence:  # a paragraph of one sentence keeps the paragraph's name
-            if self.keep[node] and not drop[new_id[node]] and drop[parent[new_id[node]]]:
-                self.name[node] = self.name[self.parent[node]]
+        # A paragraph of one sentence keeps the paragraph's name.
+        alone = np.bincount(parent[1:], minlength=len(parent)) == 1
+        sentence = np.array(self.walk.sentence, dtype=np.int64)
+        sentence = new_id[sentence[self.keep[sentence]]]
+        above_it = parent[sentence]
+        for k in sentence[~drop[sentence] & drop[above_it] & alone[above_it]].tolist():
+            self.name[ids[k]] = self.name[ids[parent[k]]]
         self.keep[ids[drop]] = False
         self.parent[ids[1:]] = ids[above[1:]]
 

@@ -18,6 +18,8 @@ from hsa_geo.builders.tokens import (
     words,
 )
 
+FIELDS = "WORD TAG TYPE NAME ID PLACEHOLDER LABEL VALUE ALT OPTION TITLE FORM"
+
 
 @pytest.mark.parametrize(
     ("text", "expected"),
@@ -148,10 +150,5 @@ def test_ids_are_in_range(text: str, buckets: int) -> None:
 
 
 def test_field_codes_are_stable() -> None:
-    assert {f.name: int(f) for f in Field} == {
-        name: k
-        for k, name in enumerate(
-            "WORD TAG TYPE NAME ID PLACEHOLDER LABEL VALUE ALT OPTION TITLE FORM".split()
-        )
-    }
+    assert {f.name: int(f) for f in Field} == {name: k for k, name in enumerate(FIELDS.split())}
     assert HASH_BUCKETS == 16384
