@@ -43,7 +43,7 @@ from hsa_geo.builders._source import read_markup
 from hsa_geo.builders.patches import PatchGrid, image_patches
 from hsa_geo.builders.tokens import HASH_BUCKETS, Field
 from hsa_geo.data import SignalTree
-from hsa_geo.errors import BuilderError
+from hsa_geo.errors import BuilderError, MissingPackageError
 
 __all__ = ["Field", "LeafKind", "form_elements", "form_fields", "from_html", "parse_html"]
 
@@ -71,7 +71,7 @@ def parse_html(
     Raises:
         BuilderError: If the source cannot be read as a page.
         LimitError: If it exceeds a limit.
-        MissingPackageError: If selectolax is not installed.
+        MissingPackageError: If selectolax is not installed, or older than 1.0.1.
 
     Example:
         >>> parse_html("<p>Hello").css_first("p").text()
@@ -82,9 +82,14 @@ def parse_html(
     markup = read_markup(
         source, charset, max_bytes=max_bytes, max_nesting=max_nesting, on_limit=on_limit
     )
-    # Without mutation events: they make a long <select> take quadratic time.
-    options = int(lexbor.LexborDocumentOptions.WO_EVENTS)
-    return lexbor.LexborHTMLParser(markup, options=options, scripting=True)
+    try:
+        # Without mutation events (1): they make a long <select> take quadratic time.
+        return lexbor.LexborHTMLParser(markup, options=1, scripting=True)
+    except TypeError as error:
+        raise MissingPackageError(
+            f"reading HTML needs selectolax 1.0.1 or later ({error}): run "
+            "`pip install --upgrade 'hsa_geo[html]'`."
+        ) from error
 
 
 def form_elements(parser: Any) -> list[Any]:

@@ -329,6 +329,19 @@ def test_missing_parser_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
         from_html("a")
 
 
+def test_an_old_parser_says_what_to_upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
+    from selectolax import lexbor
+
+    from hsa_geo.errors import MissingPackageError
+
+    def old(html: str) -> None:
+        """Takes no further arguments."""
+
+    monkeypatch.setattr(lexbor, "LexborHTMLParser", old)
+    with pytest.raises(MissingPackageError, match=r"selectolax 1\.0\.1 or later"):
+        from_html("a")
+
+
 def test_builders_are_imported_when_used() -> None:
     import hsa_geo.builders as builders
 
