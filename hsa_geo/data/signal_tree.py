@@ -12,7 +12,8 @@ Conventions, used everywhere in hsa_geo:
   rows as ``edge_index`` has columns to the edges among leaves; what belongs to the whole tree has
   one row (``y [1, C]``).
 - In a batch ``tree_index`` and ``{name}_node`` shift by M, ``edge_index`` and a modality's
-  ``{m}_index`` by N, and nothing else shifts, whatever its name.
+  ``{m}_index`` by N, and nothing else shifts, whatever its name.  ``to_data_list()`` gives every
+  tensor, list and string back exactly; Python numbers become tensors, as PyG batches them.
 """
 
 from __future__ import annotations

@@ -157,6 +157,8 @@ class SignalStore(GlobalStorage):
         tree_index, level = self._mapping.get("tree_index"), self._mapping.get("tree_level")
         if not isinstance(tree_index, Tensor) or level is None:
             return
+        if "_num_nodes" in self.__dict__ and "num_nodes" not in self._mapping:
+            return  # collate, perhaps without increments, as InMemoryDataset does
         leaves = leaf_count(tree_index, len(level))
         if num_nodes != leaves or again:
             raise TreeError(

@@ -9,11 +9,12 @@ import torch
 from data_cases import NAMES, PAGE, Plain, assert_same, full_tree, full_trees, page_tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import global_mean_pool
 
 from hsa_geo.data import Domain, SignalTree
+from hsa_geo.data.views import tree_text
 from hsa_geo.errors import HSAError, MixedKeysError, ShapeError, TreeError, UnsupportedError
 from hsa_geo.testing import trees
 
@@ -259,6 +260,39 @@ def test_follow_batch_and_exclude_keys():
     for back, original in zip(batch.to_data_list(), members):
         del original["y"]
         assert_same(back, numbers_as_tensors(original))
+
+
+class Stored(InMemoryDataset):
+    """Trees kept as PyG keeps them, without any increment."""
+
+    def __init__(self, members: list[SignalTree]) -> None:
+        super().__init__()
+        self.data, self.slices = self.collate(members)
+
+
+def test_stock_in_memory_dataset():
+    members = full_trees(5)
+    stored = Stored(members)
+    expected = [numbers_as_tensors(tree) for tree in members]
+    assert_same(list(stored), expected)
+    assert_same(list(Stored(list(stored))), expected)  # trees that were cut out before
+    for batch in DataLoader(stored[[3, 1, 0]], batch_size=3):
+        assert batch.validate()
+        assert_same(batch.to_data_list(), [expected[i] for i in (3, 1, 0)])
+
+
+def test_batch_of_no_trees():
+    batch = Batch.from_data_list([SignalTree.from_parents([-1], x=torch.rand(1, 2))])
+    empty = type(batch)(
+        num_nodes=0,
+        **{k: v[..., :0] if k == "tree_index" else v[:0] for k, v in batch if k != "num_nodes"},
+    )
+    assert empty.validate()
+    assert empty.plan.num_trees == 0
+    assert empty.as_graph().num_nodes == 0
+    assert empty.depth == 0
+    assert "trees" in tree_text(empty)
+    assert len(empty.to_networkx()) == 0
 
 
 def test_batch_of_batches():
