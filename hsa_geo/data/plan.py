@@ -299,6 +299,34 @@ class TreePlan:
         return torch.cat(slots) if slots else self.slot_bottom[:0]
 
     @cached_property
+    def row_slot(self) -> Tensor:
+        """``[N]``, slot of every leaf by row."""
+        return self.leaf_slot[self.leaf_place]
+
+    @cached_property
+    def slot_parent(self) -> Tensor:
+        """``[S - B]``, slot of the parent of every non-root slot."""
+        return self.group_parent[self.slot_group[self.num_trees :]]
+
+    @cached_property
+    def slot_rank(self) -> Tensor:
+        """``[S - B]``, rank of every non-root slot among its siblings."""
+        slot = torch.arange(self.num_trees, self.num_slots, device=self.device)
+        return slot - self.group_ptr[self.slot_group[self.num_trees :]]
+
+    @cached_property
+    def slot_source(self) -> Tensor:
+        """``[S]``, for every slot its place in a list of its level: leaves by slot, then inner
+        slots by the group of their children."""
+        leaves = torch.tensor(self.level_leaves, device=self.device).diff()
+        groups = torch.tensor(self.level_groups, device=self.device).diff()[1:]  # below each level
+        source = torch.empty(self.num_slots, dtype=torch.int64, device=self.device)
+        source[self.leaf_slot] = _rank_in_runs(leaves, self.num_leaves)
+        above = torch.repeat_interleave(leaves[:-1], groups, output_size=self.num_groups)
+        source[self.group_parent] = _rank_in_runs(groups, self.num_groups) + above
+        return source
+
+    @cached_property
     def bucket_place(self) -> Tensor:
         """``[S - B]``, place of every non-root slot in the concatenated, flattened buckets."""
         place = torch.empty(self.num_slots - self.num_trees, dtype=torch.int64, device=self.device)
@@ -308,6 +336,14 @@ class TreePlan:
             place[bucket.slots.flatten()[at] - self.num_trees] = at + offset
             offset += bucket.slots.numel()
         return place
+
+    @cached_property
+    def bucket_width(self) -> Tensor:
+        """``[S - B]``, width of the bucket of every non-root slot."""
+        width = torch.empty(self.num_slots - self.num_trees, dtype=torch.int64, device=self.device)
+        for bucket in self.buckets:
+            width[bucket.slots.flatten() - self.num_trees] = bucket.slots.size(1)
+        return width
 
     def to(self, device: Any, non_blocking: bool = False) -> TreePlan:
         """A copy on another device, with everything already computed moved along."""
@@ -330,6 +366,12 @@ class TreePlan:
             f"TreePlan(trees={self.num_trees}, leaves={self.num_leaves}, nodes={self.num_nodes}, "
             f"groups={self.num_groups}, levels={self.num_levels}, pairs={self.num_pairs})"
         )
+
+
+def _rank_in_runs(lengths: Tensor, total: int) -> Tensor:
+    """``0..n-1`` for each run of length n."""
+    start = torch.repeat_interleave(lengths.cumsum(0) - lengths, lengths, output_size=total)
+    return torch.arange(total, device=lengths.device) - start
 
 
 def _map_tensors(fn: Any, value: Any) -> Any:

@@ -9,9 +9,8 @@ from torch_geometric.utils import scatter
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
-from hsa_geo.errors import ShapeError
 from hsa_geo.nn.flat import leaf_batch
-from hsa_geo.ops.inputs import as_plan
+from hsa_geo.ops.inputs import as_plan, check_features
 
 __all__ = ["DeepSetConv"]
 
@@ -59,11 +58,7 @@ class DeepSetConv(nn.Module):
     def forward(self, x: Tensor, tree: SignalTree | TreePlan) -> Tensor:
         """Pool; ``[N, in_channels]`` to ``[N, heads * out_channels]``."""
         plan = as_plan(tree)
-        if x.dim() != 2 or x.size(0) != plan.num_leaves:
-            raise ShapeError(
-                f"x has shape {list(x.shape)}: give [N, {self.in_channels}] with a row for each of "
-                f"the N={plan.num_leaves} leaves."
-            )
+        check_features(x, plan, self.lin.in_channels)
         own, mean, top = self.lin(x).chunk(3, -1)
         batch, size = leaf_batch(plan), plan.num_trees
         mean = scatter(mean, batch, dim=0, dim_size=size, reduce="mean")

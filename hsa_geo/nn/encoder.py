@@ -9,7 +9,7 @@ from torch_geometric.nn.inits import reset
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
-from hsa_geo.errors import ShapeError
+from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.nn.conv.hsa_conv import HSAConv
 from hsa_geo.nn.position import PositionEmbedding
 
@@ -80,8 +80,8 @@ class HSAEncoder(nn.Module):
         energy (str): ``"dot"`` or ``"l2"``. (default: ``"dot"``)
         qk_norm (bool): LayerNorm of every head's query and key. (default: :obj:`False`)
         backend (str): As in :func:`~hsa_geo.ops.hsa_attention`. (default: ``"auto"``)
-        conv (callable, optional): Makes each block's layer in place of HSAConv.
-            (default: :obj:`None`)
+        conv (callable, optional): Makes each block's layer in place of HSAConv, whose options
+            (``energy``, ``qk_norm``, ``backend``) it takes over. (default: :obj:`None`)
 
     Shapes:
         - **input:** :math:`(N, C)` and a tree or batch of trees
@@ -89,6 +89,7 @@ class HSAEncoder(nn.Module):
 
     Raises:
         ShapeError: If ``channels`` is not a multiple of ``heads``.
+        UnsupportedError: If an option of HSAConv is given beside ``conv``.
 
     Example:
         >>> import torch
@@ -113,6 +114,12 @@ class HSAEncoder(nn.Module):
         super().__init__()
         if heads < 1 or channels % heads:
             raise ShapeError(f"channels={channels} is not a multiple of heads={heads}.")
+        options = {"energy": energy, "qk_norm": qk_norm, "backend": backend}
+        if conv is not None and options != {"energy": "dot", "qk_norm": False, "backend": "auto"}:
+            raise UnsupportedError(
+                f"{options} are options of HSAConv, which conv={conv!r} replaces: give them to the "
+                "layer that it makes."
+            )
         self.channels, self.num_layers, self.heads = channels, num_layers, heads
 
         def hsa_conv() -> nn.Module:

@@ -12,8 +12,7 @@ from torch_geometric.utils import to_dense_batch
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
-from hsa_geo.errors import ShapeError
-from hsa_geo.ops.inputs import as_plan
+from hsa_geo.ops.inputs import as_plan, check_features
 
 __all__ = ["FlatConv", "leaf_batch"]
 
@@ -85,11 +84,7 @@ class FlatConv(nn.Module):
     def forward(self, x: Tensor, tree: SignalTree | TreePlan) -> Tensor:
         """Attend; ``[N, in_channels]`` to ``[N, heads * out_channels]``."""
         plan = as_plan(tree)
-        if x.dim() != 2 or x.size(0) != plan.num_leaves:
-            raise ShapeError(
-                f"x has shape {list(x.shape)}: give [N, {self.in_channels}] with a row for each of "
-                f"the N={plan.num_leaves} leaves."
-            )
+        check_features(x, plan, self.lin_qkv.in_channels)
         if plan.num_leaves == 0:
             q = self.lin_qkv(x)[:, : self.heads * self.out_channels]
             return q if self.concat else q[:, : self.out_channels]
@@ -99,6 +94,9 @@ class FlatConv(nn.Module):
             e = self.position(tree).expand(-1, self.heads, -1)
             q, k = torch.cat([q, e / scale], -1), torch.cat([k, e], -1)
         batch = leaf_batch(plan)
+        order = plan.leaf_order if bool((batch.diff() < 0).any()) else None  # tree by tree
+        if order is not None:
+            q, k, v, batch = (t.index_select(0, order) for t in (q, k, v, batch))
 
         def dense(t: Tensor) -> tuple[Any, Any]:  # [N, H, D] -> [B, H, L, D], [B, L]
             out, mask = to_dense_batch(t, batch, batch_size=plan.num_trees)
@@ -114,6 +112,8 @@ class FlatConv(nn.Module):
             scale=scale,
         )
         out = out.transpose(1, 2)[mask]  # [N, H, D]
+        if order is not None:
+            out = torch.empty_like(out).index_copy(0, order, out)
         out = out.flatten(1) if self.concat else out.mean(1)
         return out if self.bias is None else out + self.bias
 

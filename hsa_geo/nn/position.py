@@ -38,7 +38,7 @@ class FourierPosition(nn.Module):
 
     Shapes:
         - **input:** positions :math:`(n, \ge \text{coordinates})`; further columns do not count
-        - **output:** :math:`(n, H, P)`
+        - **output:** :math:`(n, H, P)`, float32 at least, under autocast too
 
     Raises:
         ShapeError: If ``channels`` is odd or the positions have too few coordinates.
@@ -85,10 +85,13 @@ class FourierPosition(nn.Module):
                 f"position has shape {list(position.shape)}: give [n, {self.coordinates}] or more "
                 "columns."
             )
-        position = position[:, : self.coordinates].to(self.frequency.dtype)
-        phase = position @ (self.frequency / self.log_length.exp())  # [n, P/2]
-        wave = torch.cat([phase.cos(), phase.sin()], -1) / (self.channels / 2) ** 0.5  # [n, P]
-        return wave[:, None, :] * self.log_strength.exp()[None, :, None]  # [n, H, P]
+        # In float32 at least: a phase of a hundred turns has no digits left in half precision.
+        wide = torch.promote_types(self.frequency.dtype, torch.float32)
+        with torch.autocast(device_type=position.device.type, enabled=False):
+            frequency = self.frequency.to(wide) / self.log_length.to(wide).exp()
+            phase = position[:, : self.coordinates].to(wide) @ frequency  # [n, P/2]
+            wave = torch.cat([phase.cos(), phase.sin()], -1) / (self.channels / 2) ** 0.5  # [n, P]
+            return wave[:, None, :] * self.log_strength.to(wide).exp()[:, None]  # [n, H, P]
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.coordinates}, {self.channels}, heads={self.heads})"
@@ -114,6 +117,7 @@ class PositionEmbedding(nn.Module):
 
     Raises:
         DomainError: If the tree has a domain for which there is no embedding.
+        ShapeError: If the tree has no positions, or a given module's output does not fit.
 
     Example:
         >>> from hsa_geo.data import Domain, SignalTree
@@ -135,7 +139,7 @@ class PositionEmbedding(nn.Module):
             Domain.SEQUENCE: FourierPosition(1, channels, heads, length=4.0),
             Domain.GRID2D: FourierPosition(2, channels, heads, length=2.0),
         }
-        modules.update(domains or {})
+        modules.update({Domain(key): module for key, module in (domains or {}).items()})
         self.known = frozenset(int(domain) for domain in modules)
         self.embed = nn.ModuleDict(
             {domain.name: module for domain, module in modules.items() if module is not None}
@@ -148,6 +152,11 @@ class PositionEmbedding(nn.Module):
 
     def forward(self, tree: SignalTree) -> Tensor:
         """Embeddings ``[M, H, P]`` of the nodes of a tree or batch."""
+        if "tree_domain" not in tree or "tree_pos" not in tree:
+            raise ShapeError(
+                f"{tree} has no tree_domain and tree_pos to embed: build it with "
+                "SignalTree.from_parents, or use no position module."
+            )
         parent, child = tree.tree_index
         domain = torch.full_like(tree.tree_domain, int(Domain.SET))  # of a root: no position
         domain[child] = tree.tree_domain[parent]
@@ -160,10 +169,18 @@ class PositionEmbedding(nn.Module):
                 "module}}, or None as the module for no positions."
             )
         like = next((p for p in self.parameters()), tree.tree_pos)
-        out = tree.tree_pos.new_zeros(len(domain), self.heads, self.channels, dtype=like.dtype)
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        out = tree.tree_pos.new_zeros(len(domain), self.heads, self.channels, dtype=dtype)
         for name, module in self.embed.items():
             rows = (domain == int(Domain[name])).nonzero().squeeze(1)
-            if len(rows):
-                e = module(tree.tree_pos[rows]).expand(-1, self.heads, -1)
-                out = out.index_copy(0, rows, e.to(out.dtype))
+            if len(rows) == 0:
+                continue
+            e = module(tree.tree_pos[rows])
+            shapes = [[len(rows), heads, self.channels] for heads in (self.heads, 1)]
+            if list(e.shape) not in shapes:
+                raise ShapeError(
+                    f"the module for {name} gives {list(e.shape)}: {shapes[0]} is needed, or one "
+                    "head."
+                )
+            out = out.index_copy(0, rows, e.expand(-1, self.heads, -1).to(dtype))
         return out

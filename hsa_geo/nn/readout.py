@@ -24,7 +24,7 @@ def subtree_mean(x: Tensor, tree: SignalTree | TreePlan, nodes: Tensor | None = 
             as its ``{name}_node``. (default: the root of every tree)
 
     Returns:
-        ``[K, ...]``, or ``[B, ...]`` by default.
+        ``[K, ...]``, or ``[B, ...]`` by default, in the dtype of ``x`` (integers: float32).
 
     Raises:
         ShapeError: If ``x`` does not have a row per leaf or ``nodes`` holds no node ids.
@@ -59,8 +59,10 @@ def subtree_mean(x: Tensor, tree: SignalTree | TreePlan, nodes: Tensor | None = 
     shift = plan.leaf_start[slots] - ptr[:-1]
     place = torch.arange(int(ptr[-1]), device=plan.device) + torch.repeat_interleave(shift, count)
     rows = plan.leaf_order[place]
-    total = segment_sum(x.index_select(0, rows), ptr)
-    return total / count.to(x.dtype).view(-1, *[1] * (x.dim() - 1))
+    wide = torch.promote_types(x.dtype, torch.float32)  # a sum overflows half precision
+    total = segment_sum(x.index_select(0, rows).to(wide), ptr)
+    mean = total / count.to(wide).view(-1, *[1] * (x.dim() - 1))
+    return mean.to(x.dtype) if x.is_floating_point() else mean
 
 
 class SubtreeReadout(nn.Module):

@@ -112,14 +112,12 @@ def hsa_attention(
         >>> hsa_attention(q, k, v, tree).shape
         torch.Size([4, 2, 8])
     """
-    plan = as_plan(tree)
-    mask = dropout_mask(plan, q.size(1), dropout, q)
     solution = attend(
         q,
         k,
         v,
-        plan,
-        mask=mask,
+        tree,
+        dropout=dropout,
         backend=backend,
         pos=pos,
         bias=bias,
@@ -138,6 +136,7 @@ def attend(
     tree: Any,
     *,
     mask: Dropout | None = None,
+    dropout: float = 0.0,
     passes: Passes | None = None,
     backend: str = "auto",
     **options: Any,
@@ -150,6 +149,7 @@ def attend(
         v: Values ``[N, H, Dv]``, or None where only weights or energies are wanted.
         tree: As in :func:`hsa_attention`.
         mask: A given dropout mask, see :func:`~hsa_geo.ops.inputs.dropout_mask`.
+        dropout: Probability of a mask drawn here, if none is given. (default: ``0.0``)
         passes: The backend's modules, for layers that own them. (default: by ``backend``)
         backend: As in :func:`hsa_attention`.
         **options: ``pos``, ``bias``, ``energy``, ``scale``, ``tie``, ``causal``.
@@ -163,7 +163,9 @@ def attend(
         >>> attend(q, q, q, SignalTree.from_parents([2, 2, -1])).own.tolist()
         [[0.5], [0.5]]
     """
-    inputs = check_inputs(q, k, v, tree, backend=backend, **options)
+    inputs = check_inputs(q, k, v, tree, mask=mask, backend=backend, **options)
+    if mask is None:
+        mask = dropout_mask(inputs.plan, inputs.query.size(1), dropout, inputs.query)
     if passes is None:
         passes = _edge_passes() if backend == "edge" else BlockPasses()
     with torch.autocast(device_type=q.device.type, enabled=False):
@@ -205,14 +207,13 @@ def attention_weights(
 
 
 def weights_of(solution: Solution, plan: TreePlan, mask: Dropout | None) -> AttentionWeights:
-    """The weights of a solution: theta_ij = c_A a_BC / |C| = c_A exp(s_BC - log Z_B)."""
+    """The weights of a solution: theta_ij = c_A a_BC / |C| = c_A exp(s_BC) / Z_B."""
     pairs, first = plan.pairs, plan.num_trees
-    log_count = plan.count[first:].to(solution.log_z.dtype).log()[:, None]
+    log_count = plan.count[first:].to(solution.log_share.dtype).log()[:, None]
     score = pair_scores(
         solution.sibling._replace(key_term=solution.sibling.key_term - log_count), plan
     )
-    log_z = segment_expand(solution.log_z, pairs.ptr, len(score))
-    theta = solution.carried[plan.slot_group[pairs.target]] * (score - log_z).exp()
+    theta = (score + segment_expand(solution.log_share, pairs.ptr, len(score))).exp()
     pair = torch.empty_like(theta).index_copy(0, pairs.public, theta)
     if mask is not None:
         pair = pair * mask[0]
@@ -274,23 +275,17 @@ def tree_energy(q: Tensor, k: Tensor, tree: Any, **options: Any) -> Tensor:
 
 
 def _dense(pair: Tensor, leaf: Tensor, plan: TreePlan) -> Tensor:
-    """Spread pair and leaf weights over leaf pairs, level by level."""
-    n, device = plan.num_leaves, plan.device
-    public = torch.full((n, n), -1, device=device)  # pair of every two leaves
-    node = torch.empty(n, dtype=torch.int64, device=device)  # slot of each row's branch
-    node[plan.leaf_row] = plan.leaf_slot
-    size = plan.group_ptr.diff()
-    for level in reversed(range(1, plan.num_levels)):
-        here = (node >= plan.level_slots[level]).nonzero().squeeze(1)  # rows that reach this level
-        slot = node[here]
-        group = plan.slot_group[slot]
-        rank = slot - plan.group_ptr[group]
-        same = (group[:, None] == group[None, :]) & (slot[:, None] != slot[None, :])
-        i, j = same.nonzero(as_tuple=True)
-        place = plan.pair_start[group[i]] + rank[i] * (size[group[i]] - 1)
-        public[here[i], here[j]] = place + rank[j] - (rank[j] > rank[i]).long()
-        node[here] = plan.group_parent[group]
+    """Spread pair and leaf weights over leaf pairs: N (N - 1) of them, one sibling pair each."""
+    n, pairs = plan.num_leaves, plan.pairs
     own = torch.diag_embed(leaf.t())  # [H, N, N]
     if plan.num_pairs == 0:
         return own
+    rows, columns = plan.count[pairs.target], plan.count[pairs.source]
+    area = rows * columns
+    of = torch.repeat_interleave(area)  # sibling pair of each leaf pair
+    place = torch.arange(len(of), device=plan.device) - (area.cumsum(0) - area)[of]
+    i = plan.leaf_start[pairs.target][of] + place // columns[of]
+    j = plan.leaf_start[pairs.source][of] + place % columns[of]
+    public = torch.full((n, n), -1, device=plan.device)
+    public[plan.leaf_order[i], plan.leaf_order[j]] = pairs.public[of]
     return own + torch.where(public >= 0, pair[public.clamp(min=0)].permute(2, 0, 1), 0.0)

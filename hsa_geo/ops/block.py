@@ -3,23 +3,36 @@
 Groups of similar size are padded to one width W (:mod:`hsa_geo.data.buckets`) and attend as one
 batch ``[K, H, W, W]``.  The diagonal and the padding are ``-inf``; a row with nothing left has
 output 0 and log-sum-exp -inf.
+
+All buckets are padded in one move: a row ``(slot, head)`` goes to its place in the concatenation
+of the buckets, each laid out ``[K, H, W]``, so that products need no further copies.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hsa_geo.data.buckets import Bucket
 from hsa_geo.data.plan import TreePlan
-from hsa_geo.ops.edge import SiblingInput, log_safe
+from hsa_geo.ops.edge import SiblingInput
 from hsa_geo.ops.segment import segment_expand, segment_sum
+from hsa_geo.ops.walk import leaf_paths, slot_means
 
 __all__ = ["BlockPasses"]
 
 
 class BlockPasses:
-    """The three moves of the ``"block"`` backend; same calls as :class:`~.edge.EdgePasses`."""
+    """The moves of the ``"block"`` backend; same calls as :class:`~.edge.EdgePasses`."""
+
+    paths = staticmethod(leaf_paths)
+
+    @staticmethod
+    def means(xs: tuple[Tensor, ...], plan: TreePlan) -> tuple[Tensor, ...]:
+        """Means over the leaves under every slot, each ``[N, ...]`` by row to ``[S, ...]``."""
+        return tuple(slot_means(x, plan) for x in xs)
 
     @staticmethod
     def upward(x: Tensor, share: Tensor, group_ptr: Tensor) -> Tensor:
@@ -36,47 +49,68 @@ class BlockPasses:
         """Output ``[S - B, H, Dv]`` and log-sum-exp ``[S - B, H]`` over the siblings."""
         if not plan.buckets:
             return x.value, x.key_term  # no slot but roots: nothing to attend to
-        # One gather for all buckets: its backward is then one scatter, not one per bucket.
-        packed = torch.cat([x.query, x.key, x.value, x.key_term[..., None]], -1)
-        rows = packed.index_select(0, plan.bucket_slots - plan.num_trees)
+        heads = x.query.size(1)
+        first = plan.bucket_place - plan.slot_rank  # of each slot's group, among padded slots
+        head = torch.arange(heads, device=plan.device)
+        row = (first * heads + plan.slot_rank)[:, None] + head * plan.bucket_width[:, None]
+        row = row.flatten()
+        sizes = [bucket.slots.numel() * heads for bucket in plan.buckets]
+
+        def pad(t: Tensor) -> tuple[Tensor, ...]:  # [S - B, H, D] -> [K * H * W, D] per bucket
+            return _Pad.apply(t.reshape(len(row), t.size(-1)), row, sum(sizes)).split(sizes)
+
+        query, key, value = pad(x.query), pad(x.key), pad(x.value)
+        key_term = pad(x.key_term[..., None])
+        pos = [None] * len(sizes) if x.pos is None else pad(x.pos)
         parts = [
-            _bucket_attention(x, bucket, part)
-            for bucket, part in zip(
-                plan.buckets, rows.split([bucket.slots.numel() for bucket in plan.buckets])
-            )
+            _attention(query[i], key[i], value[i], key_term[i], pos[i], bucket, x.bias, x.mask)
+            for i, bucket in enumerate(plan.buckets)
         ]
-        place = plan.bucket_place
-        out = torch.cat(parts).index_select(0, place)  # [S - B, H, Dv + 1]
-        return out[..., :-1], out[..., -1]
+        out = _Unpad.apply(torch.cat([part[0] for part in parts]), row)
+        log_sum = _Unpad.apply(torch.cat([part[1] for part in parts]), row)
+        return out.view(x.value.shape), log_sum.view(x.key_term.shape)
 
 
-def _bucket_attention(x: SiblingInput, bucket: Bucket, rows: Tensor) -> Tensor:
-    """Output and log-sum-exp of one bucket, ``[K * W, H, Dv + 1]``; rows are its members'."""
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_term: Tensor,
+    pos: Tensor | None,
+    bucket: Bucket,
+    bias: Tensor | None,
+    mask: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Attention of one bucket: rows ``[K * H * W, *]`` to output and log-sum-exp likewise."""
     k, w = bucket.slots.shape
-    dim, dim_v = x.query.size(-1), x.value.size(-1)
-    # [K * W, H, F] -> [K, H, W, F]
-    query, key, value, key_term = (
-        rows.view(k, w, *rows.shape[1:]).transpose(1, 2).split([dim, dim, dim_v, 1], -1)
-    )
-    score = query @ key.transpose(-1, -2) + key_term.transpose(-1, -2)  # [K, H, W, W]
+    heads = len(query) // (k * w)
 
-    if x.bias is not None or x.mask is not None:
-        public = _public_pairs(bucket)  # [K, W, W]
-    if x.bias is not None:
-        score = score + x.bias[public].permute(0, 3, 1, 2)
-    hidden = torch.eye(w, dtype=torch.bool, device=rows.device)
+    def batch(t: Tensor) -> Tensor:  # [K * H * W, D] -> [K * H, W, D]
+        return t.view(k * heads, w, t.size(-1))
+
+    score = torch.baddbmm(batch(key_term).transpose(1, 2), batch(query), batch(key).transpose(1, 2))
+    if pos is not None:
+        score = torch.baddbmm(score, batch(pos), batch(pos).transpose(1, 2))
+    score = score.view(k, heads, w, w)
+    public = _public_pairs(bucket) if bias is not None or mask is not None else None
+    if bias is not None:
+        score = score + bias[public].permute(0, 3, 1, 2)
+    hidden = torch.eye(w, dtype=torch.bool, device=score.device)
     if bucket.padded:
         hidden = hidden | ~bucket.valid[:, None, None, :]
     score = score.masked_fill(hidden, -torch.inf)
 
-    top = score.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(score.dtype).min)
-    weight = (score - top).exp()
-    total = weight.sum(-1, keepdim=True)  # [K, H, W, 1]
-    share = weight / torch.where(total > 0, total, 1.0)
-    if x.mask is not None:
-        share = share * x.mask[public].permute(0, 3, 1, 2)
-    out = torch.cat([share @ value, top + log_safe(total)], -1)  # [K, H, W, Dv + 1]
-    return out.transpose(1, 2).reshape(k * w, *out.shape[1:2], dim_v + 1)
+    lonely = None
+    if bias is not None:  # rows with nothing left
+        lonely = score.detach().amax(-1, keepdim=True) == -torch.inf
+        score = score.masked_fill(lonely, 0.0)
+    share, log_sum = score.softmax(-1), score.logsumexp(-1, keepdim=True)
+    if lonely is not None:
+        share, log_sum = share.masked_fill(lonely, 0.0), log_sum.masked_fill(lonely, -torch.inf)
+    if mask is not None:
+        share = share * mask[public].permute(0, 3, 1, 2)
+    out = torch.bmm(share.view(k * heads, w, w), batch(value))
+    return out.view(value.shape), log_sum.view(key_term.shape)
 
 
 def _public_pairs(bucket: Bucket) -> Tensor:
@@ -88,3 +122,30 @@ def _public_pairs(bucket: Bucket) -> Tensor:
     place = bucket.pair_start[:, None, None] + i * others + j - (j > i).long()
     real = bucket.valid[:, :, None] & bucket.valid[:, None, :] & (i != j)
     return torch.where(real, place, 0)
+
+
+class _Pad(torch.autograd.Function):
+    """``[n, D]`` rows to their places among ``[total, D]``, zero elsewhere."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, row: Tensor, total: int) -> Tensor:
+        ctx.save_for_backward(row)
+        return x.new_zeros(total, x.size(1)).index_copy_(0, row, x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _Unpad.apply(grad, *ctx.saved_tensors), None, None
+
+
+class _Unpad(torch.autograd.Function):
+    """The transpose of :class:`_Pad`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, row: Tensor) -> Tensor:
+        ctx.save_for_backward(row)
+        ctx.total = len(x)
+        return x.index_select(0, row)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _Pad.apply(grad, *ctx.saved_tensors, ctx.total), None

@@ -1,7 +1,7 @@
 r"""The dynamic program of hierarchical self-attention; the only place it is written.
 
 Bottom-up, means of queries, keys and values; then attention among siblings, all levels at
-once; then two scalars a node and head, up and down the levels::
+once; then scalars, one a node and head, up and down the levels::
 
     f_A     = -phi(A) = sum_B |B|/|A| log Z_B,      f_i = s_ii at a leaf
     log Z_B = logaddexp(f_B, L_B),                  L_B = log sum_C |C| exp(s_BC)
@@ -14,6 +14,8 @@ with C over the siblings of B, A the parent of B, c = 1 and u = 0 at the root (p
 The l2 energy needs no code of its own: ``-|q - k|^2 scale/2`` is ``q.k scale`` plus a term of
 the key, ``-|k|^2 scale/2``, whose block mean is that of the key's slot, plus a term of the query
 alone, which is the same for every j, so that it leaves Theta alone and adds its mean to phi.
+(So that nothing is lost where norms are large and distances small, the origin is moved to the
+mean key beforehand.)
 """
 
 from __future__ import annotations
@@ -25,14 +27,20 @@ import torch
 from torch import Tensor
 
 from hsa_geo.data.plan import TreePlan
-from hsa_geo.ops.edge import SiblingInput
+from hsa_geo.ops.edge import SiblingInput, by_level, level_parents, level_ptr, place
 from hsa_geo.ops.inputs import Dropout, Inputs
 
 __all__ = ["Passes", "Solution", "solve"]
 
 
 class Passes(Protocol):
-    """What a backend provides: the three moves (see :class:`hsa_geo.ops.edge.EdgePasses`)."""
+    """What a backend provides (see :class:`hsa_geo.ops.edge.EdgePasses`)."""
+
+    def means(self, xs: tuple[Tensor, ...], plan: TreePlan) -> tuple[Tensor, ...]:
+        """Means of each tensor over the leaves under every slot."""
+
+    def paths(self, x: Tensor, plan: TreePlan) -> Tensor:
+        """Sums along the paths to the leaves."""
 
     def upward(self, x: Tensor, share: Tensor, group_ptr: Tensor) -> Tensor:
         """Weighted sums of groups of children."""
@@ -51,16 +59,15 @@ class Solution:
     Attributes:
         out: ``[N, H, Dv]``, output of every leaf, in the dtype of the computation.
         phi: ``[B, H]``, energy of every root.
-        log_z: ``[S - B, H]``, log Z of every non-root slot.
-        carried: ``[G, H]``, c of the parent of every group.
+        log_share: ``[S - B, H]``, log c_A - log Z_B of every non-root slot B under A; with a
+            score s_BC (and no dropout) theta_ij = exp(s_BC + log_share_B).
         own: ``[N, H]``, weight theta_ii of every leaf on itself (after dropout).
         sibling: The input of the sibling pass.
     """
 
     out: Tensor
     phi: Tensor
-    log_z: Tensor
-    carried: Tensor
+    log_share: Tensor
     own: Tensor
     sibling: SiblingInput
 
@@ -79,121 +86,81 @@ def solve(x: Inputs, passes: Passes, mask: Dropout | None = None) -> Solution:
     """
     plan, first = x.plan, x.plan.num_trees
     share = plan.share.to(x.query.dtype)  # |B|/|A|, [S]
-    dim, dim_v = x.query.size(2), x.value.size(2)
+    heads, dim_v = x.value.size(1), x.value.size(2)
 
     # Means of query, key, value (and of |q|^2, |k|^2 for l2) under every slot: [S, H, *].
-    packed = [x.query * x.scale, x.key, x.value]
+    leaves: tuple[Tensor, ...] = (x.query * x.scale, x.key, x.value)
     if x.l2:
-        packed += [t.square().sum(-1, keepdim=True) * (x.scale / 2) for t in (x.query, x.key)]
-    mean = _means(torch.cat(packed, -1), plan, share, passes)
-    query, key, value, *norms = mean.split([dim, dim, dim_v] + [1] * (2 * x.l2), -1)
+        norms = torch.stack([x.query.square().sum(-1), x.key.square().sum(-1)], -1)
+        leaves += (norms * (x.scale / 2),)
+    query, key, value, *rest = passes.means(leaves, plan)
 
     # Sibling scores, all levels at once.
-    key_term = plan.count.to(mean.dtype).log()[:, None].expand(-1, mean.size(1))  # log|C|
+    key_term = plan.count[first:].to(value.dtype).log()[:, None].expand(-1, heads)  # log|C|
     if x.l2:
-        key_term = key_term - norms[1].squeeze(-1)
-    if x.pos is not None:  # e(B) . e(C) as further features of query and key
-        e = x.pos.index_select(0, plan.slot_top)  # [S, H, P]
-        query, key = torch.cat([query, e], -1), torch.cat([key, e], -1)
+        key_term = key_term - rest[0][first:, :, 1]
     sibling = SiblingInput(
         query[first:],
         key[first:],
-        key_term[first:],
+        key_term,
         value[first:],
+        None if x.pos is None else x.pos.index_select(0, plan.slot_top[first:]),
         x.bias,
         None if mask is None else mask[0],
     )
     out, log_sum = passes.sibling(sibling, plan)  # [S - B, H, Dv], [S - B, H]
 
     # Up: f of every slot, log Z of every non-root slot.
-    f = _own_scores(x)  # [N, H] in slot order
-    f_level: list[Tensor] = [f.new_empty(0)] * plan.num_levels
-    log_z_level: list[Tensor] = [f.new_empty(0)] * plan.num_levels
+    f_leaves = by_level(_own_scores(x), plan.level_leaves)  # [N, H] in slot order
+    outside = by_level(log_sum, plan.level_slots[1:])
+    f_level: list[Tensor] = []
+    log_z_level: list[Tensor] = []
     below: Tensor | None = None
     for level in reversed(range(plan.num_levels)):
-        f_level[level] = _place(f, below, plan, level)
+        f_level.append(place(f_leaves[level], below, plan, level))
         if level > 0:
-            slots = slice(plan.level_slots[level] - first, plan.level_slots[level + 1] - first)
-            log_z_level[level] = torch.logaddexp(f_level[level], log_sum[slots])
-            below = passes.upward(log_z_level[level], *_level(plan, share, level))
-    phi = -f_level[0] if plan.num_levels else f
+            low, high = plan.level_slots[level : level + 2]
+            log_z_level.append(_log_add(f_level[-1], outside[level - 1]))
+            below = passes.upward(log_z_level[-1], share[low:high], level_ptr(plan, level))
+    phi = -f_level[-1] if f_level else log_sum
     if x.l2:  # the term of the query alone
-        phi = phi + norms[0][:first].squeeze(-1)
+        phi = phi + rest[0][:first, :, 0]
+    log_z = torch.cat(log_z_level[::-1]) if log_z_level else log_sum
 
-    # Down: c and u of every slot; u first in one tensor [n, H, Dv + 1].
-    heads = value.size(1)
-    state = torch.cat([value.new_zeros(first, heads, dim_v), value.new_ones(first, heads, 1)], -1)
-    leaf_state, carried = [_leaves(state, plan, 0)], []
+    # Down: log c of every slot, a sum along the path from the root.
+    log_c_level = [log_sum.new_zeros(first, heads)]
+    log_c_above: list[Tensor] = []  # of the parent
     for level in range(1, plan.num_levels):
-        low, high = plan.level_slots[level], plan.level_slots[level + 1]
-        groups = slice(plan.level_groups[level], plan.level_groups[level + 1])
-        parent = state.index_select(0, plan.group_parent[groups] - plan.level_slots[level - 1])
-        carried.append(parent[..., -1])
-        _, ptr = _level(plan, share, level)
-        u, c = passes.downward(parent, ptr, high - low).split([dim_v, 1], -1)
-        log_z = log_z_level[level]
-        w = (f_level[level] - log_z).exp()[..., None]
-        a = (log_sum[low - first : high - first] - log_z).exp()[..., None]
-        state = torch.cat([u + c * a * out[low - first : high - first], c * w], -1)
-        leaf_state.append(_leaves(state, plan, level))
+        low, high = plan.level_slots[level : level + 2]
+        parent = level_parents(log_c_level[-1], plan, level)
+        log_c_above.append(passes.downward(parent, level_ptr(plan, level), high - low))
+        log_w = f_level[-1 - level] - log_z_level[-level]
+        log_c_level.append(log_c_above[-1] + log_w)
+    log_share = (torch.cat(log_c_above) if log_c_above else log_sum) - log_z
 
-    u, own = torch.cat(leaf_state).index_select(0, plan.leaf_place).split([dim_v, 1], -1)
+    # u of every leaf: c_A sum_C a_BC vbar_C = exp(log c_A + L_B - log Z_B) * output, summed.
+    leave = (log_share + log_sum).exp()[..., None]
+    u = passes.paths(leave * out, plan) if dim_v else x.value
+    own = torch.cat(log_c_level).index_select(0, plan.row_slot).exp()  # c of leaves, [N, H]
     if mask is not None:
-        own = own * mask[1][..., None]
+        own = own * mask[1]
     return Solution(
-        out=u + own * x.value,
+        out=u + own[..., None] * x.value,
         phi=phi,
-        log_z=torch.cat(log_z_level[1:]) if plan.num_levels > 1 else log_sum,
-        carried=torch.cat(carried) if carried else log_sum,
-        own=own.squeeze(-1),
+        log_share=log_share,
+        own=own,
         sibling=sibling,
     )
 
 
-def _level(plan: TreePlan, share: Tensor, level: int) -> tuple[Tensor, Tensor]:
-    """Shares of the slots of a level, and their groups as segments starting at 0."""
-    low, high = plan.level_slots[level], plan.level_slots[level + 1]
-    ptr = plan.group_ptr[plan.level_groups[level] : plan.level_groups[level + 1] + 1] - low
-    return share[low:high], ptr
+def _log_add(a: Tensor, b: Tensor) -> Tensor:
+    """``log(exp(a) + exp(b))`` for finite a; b may be -inf.
 
-
-def _means(x: Tensor, plan: TreePlan, share: Tensor, passes: Passes) -> Tensor:
-    """Mean over the leaves under every slot: ``[N, H, F]`` by row to ``[S, H, F]``."""
-    x = x.index_select(0, plan.leaf_row)
-    levels: list[Tensor] = []
-    below: Tensor | None = None
-    for level in reversed(range(plan.num_levels)):
-        levels.append(_place(x, below, plan, level))
-        if level > 0:
-            below = passes.upward(levels[-1], *_level(plan, share, level))
-    return torch.cat(levels[::-1]) if levels else x
-
-
-def _place(leaves: Tensor, inner: Tensor | None, plan: TreePlan, level: int) -> Tensor:
-    """All slots of a level, from the leaves (in slot order) and the inner slots (by group)."""
-    mine = slice(plan.level_leaves[level], plan.level_leaves[level + 1])
-    if inner is None:  # the deepest level: leaves only
-        return leaves[mine]
-    low = plan.level_slots[level]
-    groups = slice(plan.level_groups[level + 1], plan.level_groups[level + 2])
-    inner_at = plan.group_parent[groups] - low
-    if mine.start == mine.stop:
-        place = torch.empty_like(inner_at)
-        place[inner_at] = torch.arange(len(inner_at), device=inner_at.device)
-        return inner.index_select(0, place)
-    source = torch.empty(
-        plan.level_slots[level + 1] - low, dtype=torch.int64, device=inner_at.device
-    )
-    kept = mine.stop - mine.start
-    source[plan.leaf_slot[mine] - low] = torch.arange(kept, device=inner_at.device)
-    source[inner_at] = torch.arange(kept, kept + len(inner_at), device=inner_at.device)
-    return torch.cat([leaves[mine], inner]).index_select(0, source)
-
-
-def _leaves(state: Tensor, plan: TreePlan, level: int) -> Tensor:
-    """The leaves among the slots of a level."""
-    mine = slice(plan.level_leaves[level], plan.level_leaves[level + 1])
-    return state.index_select(0, plan.leaf_slot[mine] - plan.level_slots[level])
+    torch.logaddexp has the same value and gradient, but NaN as second derivative where one
+    exceeds the other by more than the exponent's range.
+    """
+    top = torch.maximum(a, b).detach()
+    return top + ((a - top).exp() + (b - top).exp()).log()
 
 
 def _own_scores(x: Inputs) -> Tensor:

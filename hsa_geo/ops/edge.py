@@ -7,6 +7,7 @@ Each is a small :class:`~torch_geometric.nn.MessagePassing` module, since one cl
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -22,22 +23,27 @@ __all__ = [
     "SiblingInput",
     "SiblingPass",
     "UpwardPass",
+    "by_level",
+    "level_parents",
+    "level_ptr",
     "log_safe",
     "pair_scores",
+    "place",
 ]
 
 
 class SiblingInput(NamedTuple):
     """What the sibling pass needs; the first row of each is the first non-root slot.
 
-    The score of C for B is ``query_B . key_C + key_term_C (+ bias_BC)``: scale and positions are
-    already inside query and key, ``log|C|`` and the l2 term of the key inside ``key_term``.
+    The score of C for B is ``query_B . key_C + pos_B . pos_C + key_term_C (+ bias_BC)``: the
+    scale is already inside query, ``log|C|`` and the l2 term of the key inside ``key_term``.
 
     Attributes:
         query: ``[S - B, H, D]``.
         key: ``[S - B, H, D]``.
         key_term: ``[S - B, H]``.
         value: ``[S - B, H, Dv]``.
+        pos: ``[S - B, H, P]``, or None.
         bias: ``[P, H or 1]`` by public pair, or None.
         mask: ``[P, H]`` by public pair, multiplies the weights (dropout), or None.
     """
@@ -46,6 +52,7 @@ class SiblingInput(NamedTuple):
     key: Tensor
     key_term: Tensor
     value: Tensor
+    pos: Tensor | None = None
     bias: Tensor | None = None
     mask: Tensor | None = None
 
@@ -66,6 +73,8 @@ def pair_scores(x: SiblingInput, plan: TreePlan) -> Tensor:
     pairs, first = plan.pairs, plan.num_trees
     target, source = pairs.target - first, pairs.source - first
     score = (x.query[target] * x.key[source]).sum(-1) + x.key_term[source]  # [P, H]
+    if x.pos is not None:
+        score = score + (x.pos[target] * x.pos[source]).sum(-1)
     return score if x.bias is None else score + x.bias[pairs.public]
 
 
@@ -175,11 +184,10 @@ class EdgePasses(torch.nn.Module):
 
     Example:
         >>> from hsa_geo.data import SignalTree
-        >>> plan = SignalTree.from_parents([2, 2, -1]).plan
-        >>> passes = EdgePasses()
-        >>> passes.upward(torch.tensor([[2.0], [4.0]]), torch.tensor([0.5, 0.5]),
-        ...               torch.tensor([0, 2])).tolist()
-        [[3.0]]
+        >>> plan = SignalTree.from_parents([4, 3, 3, 4, -1]).plan  # root -> leaf 0, (1, 2)
+        >>> (mean,) = EdgePasses().means((torch.tensor([[1.0], [2.0], [6.0]]),), plan)
+        >>> mean.flatten().tolist()
+        [3.0, 1.0, 4.0, 2.0, 6.0]
     """
 
     def __init__(self) -> None:
@@ -187,3 +195,58 @@ class EdgePasses(torch.nn.Module):
         self.upward = UpwardPass()
         self.sibling = SiblingPass()
         self.downward = DownwardPass()
+
+    def means(self, xs: tuple[Tensor, ...], plan: TreePlan) -> tuple[Tensor, ...]:
+        """Means over the leaves under every slot: each ``[N, ..., D]`` to ``[S, ..., D]``."""
+        if plan.num_levels == 0:
+            return xs
+        x = torch.cat(xs, -1)
+        share = plan.share.to(x.dtype)
+        leaves = by_level(x.index_select(0, plan.leaf_row), plan.level_leaves)
+        slots: list[Tensor] = []
+        below: Tensor | None = None
+        for level in reversed(range(plan.num_levels)):
+            slots.append(place(leaves[level], below, plan, level))
+            if level > 0:
+                low, high = plan.level_slots[level : level + 2]
+                below = self.upward(slots[-1], share[low:high], level_ptr(plan, level))
+        return torch.cat(slots[::-1]).split([part.size(-1) for part in xs], -1)
+
+    def paths(self, x: Tensor, plan: TreePlan) -> Tensor:
+        """Sums from the root's child to every leaf, ``[S - B, ...]`` to ``[N, ...]`` by row."""
+        parts = by_level(x, plan.level_slots[1:])
+        total = x.new_zeros((plan.num_trees, *x.shape[1:]))
+        leaves: list[Tensor] = []
+        for level in range(plan.num_levels):
+            low, high = plan.level_slots[level : level + 2]
+            if level > 0:
+                parent = level_parents(total, plan, level)
+                total = self.downward(parent, level_ptr(plan, level), high - low) + parts[level - 1]
+            mine = plan.leaf_slot[plan.level_leaves[level] : plan.level_leaves[level + 1]]
+            leaves.append(total.index_select(0, mine - low))
+        return torch.cat(leaves).index_select(0, plan.leaf_place) if leaves else x
+
+
+def by_level(x: Tensor, bounds: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """The rows of each level; ``bounds`` are a plan's ``level_slots`` or ``level_leaves``."""
+    return x.split([high - low for low, high in pairwise(bounds)])
+
+
+def level_ptr(plan: TreePlan, level: int) -> Tensor:
+    """The groups of a level as segments of its slots."""
+    groups = plan.group_ptr[plan.level_groups[level] : plan.level_groups[level + 1] + 1]
+    return groups - plan.level_slots[level]
+
+
+def level_parents(x: Tensor, plan: TreePlan, level: int) -> Tensor:
+    """From the rows of the level above, those of the parents of each group of a level."""
+    parents = plan.group_parent[plan.level_groups[level] : plan.level_groups[level + 1]]
+    return x.index_select(0, parents - plan.level_slots[level - 1])
+
+
+def place(leaves: Tensor, inner: Tensor | None, plan: TreePlan, level: int) -> Tensor:
+    """All slots of a level, from its leaves (in slot order) and inner slots (by group)."""
+    if inner is None:  # the deepest level
+        return leaves
+    source = plan.slot_source[plan.level_slots[level] : plan.level_slots[level + 1]]
+    return torch.cat([leaves, inner]).index_select(0, source)

@@ -13,7 +13,15 @@ from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError, UnsupportedError
 
-__all__ = ["BACKENDS", "Dropout", "Inputs", "as_plan", "check_inputs", "dropout_mask"]
+__all__ = [
+    "BACKENDS",
+    "Dropout",
+    "Inputs",
+    "as_plan",
+    "check_features",
+    "check_inputs",
+    "dropout_mask",
+]
 
 #: Names accepted by ``backend=``; ``"auto"`` picks the fastest that supports the call.
 BACKENDS = ("auto", "block", "edge")
@@ -63,6 +71,24 @@ def as_plan(tree: Any) -> TreePlan:
     )
 
 
+def check_features(x: Tensor, plan: TreePlan, channels: int) -> None:
+    """Check leaf features ``[N, channels]``; ``channels = -1`` takes any number.
+
+    Raises:
+        ShapeError: If ``x`` is no floating point tensor with a row for every leaf.
+    """
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise ShapeError(f"x is of type {kind}: give a floating point tensor.")
+    fits = x.dim() == 2 and x.size(0) == plan.num_leaves and channels in (-1, x.size(1))
+    if not fits:
+        width = "F" if channels == -1 else channels
+        raise ShapeError(
+            f"x has shape {list(x.shape)}: give [N, {width}] with a row for each of the "
+            f"N={plan.num_leaves} leaves."
+        )
+
+
 def check_inputs(
     q: Tensor,
     k: Tensor,
@@ -71,6 +97,7 @@ def check_inputs(
     *,
     pos: Tensor | None = None,
     bias: Tensor | None = None,
+    mask: Dropout | None = None,
     energy: str = "dot",
     scale: float | None = None,
     tie: str = "block",
@@ -91,16 +118,27 @@ def check_inputs(
     if tie != "block":
         raise UnsupportedError(f"tie={tie!r} is not available: use tie='block'.")
 
+    if scale is not None and not (isinstance(scale, (int, float)) and math.isfinite(scale)):
+        raise ShapeError(
+            f"scale={scale!r} is not a finite number: give one, and multiply q by factors to be "
+            "learned."
+        )
+
     n, m = plan.num_leaves, plan.num_nodes
     given = {"q": q, "k": k} | ({} if v is None else {"v": v})
+    given |= {name: t for name, t in (("pos", pos), ("bias", bias)) if t is not None}
     for name, t in given.items():
-        if t.dim() != 3 or t.size(0) != n:
+        if not isinstance(t, Tensor):
+            raise ShapeError(f"{name} is a {type(t).__name__}: give a tensor.")
+        if not t.is_floating_point():
+            raise ShapeError(f"{name} has dtype {t.dtype}: give a floating point tensor.")
+        if t.device != plan.device:
+            raise ShapeError(f"{name} is on {t.device} but the tree on {plan.device}: move one.")
+        if name in ("q", "k", "v") and (t.dim() != 3 or t.size(0) != n):
             raise ShapeError(
                 f"{name} has shape {list(t.shape)}: give [N, H, D] with N={n}, the leaves of the "
                 "tree."
             )
-        if not t.is_floating_point():
-            raise ShapeError(f"{name} has dtype {t.dtype}: give a floating point tensor.")
     if k.shape != q.shape:
         raise ShapeError(f"k has shape {list(k.shape)} but q {list(q.shape)}: make them equal.")
     heads = q.size(1)
@@ -119,18 +157,25 @@ def check_inputs(
             f"bias has shape {list(bias.shape)}: give [pairs, H or 1] with {pairs} ordered "
             f"sibling pairs and H={heads}."
         )
-    given |= {name: t for name, t in (("pos", pos), ("bias", bias)) if t is not None}
-    for name, t in given.items():
-        if t.device != plan.device:
-            raise ShapeError(f"{name} is on {t.device} but the tree on {plan.device}: move one.")
+    if mask is not None:
+        shapes = [list(t.shape) for t in mask]
+        if shapes != [[pairs, heads], [n, heads]]:
+            raise ShapeError(
+                f"mask has shapes {shapes}: give [pairs, H] and [N, H] with {pairs} ordered "
+                f"sibling pairs, N={n} and H={heads}."
+            )
 
     wide = any(t.dtype == torch.float64 for t in given.values())
     compute = torch.float64 if wide else torch.float32
     dim = max(q.size(2), 1)
     value = q.new_empty(n, heads, 0) if v is None else v
+    query, key = q.to(compute), k.to(compute)
+    if energy == "l2":  # only differences count: move the origin to where the keys are
+        origin = key.detach().mean(0, keepdim=True)
+        query, key = query - origin, key - origin
     return Inputs(
-        query=q.to(compute),
-        key=k.to(compute),
+        query=query,
+        key=key,
         value=value.to(compute),
         pos=None if pos is None else pos.to(compute).expand(m, heads, pos.size(2)),
         bias=None if bias is None else bias.to(compute),

@@ -8,15 +8,26 @@ both differentiate any number of times.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hsa_geo.errors import HSAWarning
+
 try:
     import torch_scatter
 except ImportError:  # optional: plain PyTorch below does the same
     torch_scatter = None
+except OSError as error:  # built for another version of torch
+    torch_scatter = None
+    warnings.warn(
+        f"torch_scatter is installed but does not load ({error}), so plain PyTorch is used: "
+        "reinstall it for this version of torch.",
+        HSAWarning,
+        stacklevel=2,
+    )
 
 __all__ = ["HAS_TORCH_SCATTER", "segment_expand", "segment_max", "segment_sum"]
 
@@ -29,15 +40,22 @@ def _segment_ids(ptr: Tensor, total: int) -> Tensor:
     return torch.repeat_interleave(segments, ptr.diff(), output_size=total)
 
 
+def _uses_scatter(x: Tensor) -> bool:
+    """Not for empty tensors, whose shape gather_csr loses, nor where it was built without CUDA."""
+    if torch_scatter is None or x.numel() == 0:
+        return False
+    return not x.is_cuda or torch.ops.torch_scatter.cuda_version() >= 0
+
+
 def _sum(x: Tensor, ptr: Tensor) -> Tensor:
-    if torch_scatter is not None:
+    if _uses_scatter(x):
         return torch_scatter.segment_csr(x.contiguous(), ptr, reduce="sum")
     out = x.new_zeros((len(ptr) - 1, *x.shape[1:]))
     return out.index_add_(0, _segment_ids(ptr, len(x)), x)
 
 
 def _expand(x: Tensor, ptr: Tensor, total: int) -> Tensor:
-    if torch_scatter is not None:
+    if _uses_scatter(x):
         return torch_scatter.gather_csr(x.contiguous(), ptr)
     return x.index_select(0, _segment_ids(ptr, total))
 

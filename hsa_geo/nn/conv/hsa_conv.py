@@ -15,7 +15,7 @@ from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError
 from hsa_geo.ops.attention import attend, weights_of
 from hsa_geo.ops.edge import EdgePasses
-from hsa_geo.ops.inputs import BACKENDS, as_plan, dropout_mask
+from hsa_geo.ops.inputs import BACKENDS, as_plan, check_features, dropout_mask
 
 __all__ = ["HSAConv"]
 
@@ -51,7 +51,6 @@ class HSAConv(MessagePassing):
             ``[M, H or 1, P]``, e.g. :class:`~hsa_geo.nn.PositionEmbedding`.
             (default: :obj:`None`)
         backend (str): As in :func:`~hsa_geo.ops.hsa_attention`. (default: ``"auto"``)
-        **kwargs: Arguments of :class:`torch_geometric.nn.MessagePassing`.
 
     Shapes:
         - **input:** leaf features :math:`(N, F_{in})`, and a tree, batch of trees or plan; or
@@ -89,9 +88,8 @@ class HSAConv(MessagePassing):
         scale: float | None = None,
         position: nn.Module | None = None,
         backend: str = "auto",
-        **kwargs: Any,
     ) -> None:
-        super().__init__(node_dim=0, **{"aggr": "sum", **kwargs})
+        super().__init__(aggr="sum", node_dim=0)
         if heads < 1 or out_channels < 1:
             raise ShapeError(f"heads={heads} and out_channels={out_channels} must be positive.")
         if energy not in ("dot", "l2"):
@@ -153,11 +151,7 @@ class HSAConv(MessagePassing):
             or the pair of them and the weights.
         """
         plan = _plan_of(tree, tree_level)
-        if x.dim() != 2 or x.size(0) != plan.num_leaves:
-            raise ShapeError(
-                f"x has shape {list(x.shape)}: give [N, {self.in_channels}] with a row for each of "
-                f"the N={plan.num_leaves} leaves."
-            )
+        check_features(x, plan, self.lin_qkv.in_channels)
         if pos is None and self.position is not None:
             if not isinstance(tree, SignalTree):
                 raise ShapeError(
