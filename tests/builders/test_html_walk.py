@@ -2,7 +2,8 @@ import pytest
 import torch
 from html_cases import leaf_names, shape
 
-from hsa_geo.builders import LeafKind, form_elements, form_fields, from_html, parse_html
+from hsa_geo.builders import LeafKind, form_fields, from_html, parse_html
+from hsa_geo.builders.html import form_elements
 from hsa_geo.data import Domain
 
 
