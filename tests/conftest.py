@@ -4,6 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+
+# Tests compute with few numbers, for which several threads mostly wait for one another.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

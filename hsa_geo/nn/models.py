@@ -54,6 +54,7 @@ class SubtreeClassifier(nn.Module):
         ShapeError: If ``attention`` is unknown or ``channels`` not a multiple of ``heads``.
 
     Example:
+        >>> import torch
         >>> tree = SignalTree.from_parents(
         ...     [3, 3, 4, 4, -1], text_x=torch.tensor([[5, 0], [7, 1], [7, 0]]),
         ...     text_index=torch.tensor([0, 1, 2]))
