@@ -83,6 +83,11 @@ class UpwardPass(MessagePassing):
 
     ``forward(x [n, ...], share [n], group_ptr [k + 1]) -> [k, ...]`` for the n children of k
     groups, given group by group.
+
+    Example:
+        >>> x, share = torch.tensor([[2.0], [4.0], [7.0]]), torch.tensor([0.5, 0.5, 1.0])
+        >>> UpwardPass()(x, share, torch.tensor([0, 2, 3])).tolist()
+        [[3.0], [7.0]]
     """
 
     explain = False
@@ -116,6 +121,14 @@ class SiblingPass(MessagePassing):
     """Sibling to sibling: softmax over the others, and its log-sum-exp.
 
     ``forward(x, plan) -> (output [S - B, H, Dv], log_sum [S - B, H])`` over the non-root slots.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> plan = SignalTree.from_parents([3, 3, 3, -1]).plan
+        >>> zero, value = torch.zeros(3, 1, 1), torch.tensor([1.0, 2.0, 4.0]).view(3, 1, 1)
+        >>> out, log_sum = SiblingPass()(SiblingInput(zero, zero, zero[..., 0], value), plan)
+        >>> out.flatten().tolist()  # each the mean of the other two
+        [3.0, 2.5, 1.5]
     """
 
     explain = False
@@ -151,6 +164,10 @@ class DownwardPass(MessagePassing):
     """Parents to children: hand down the parent's state.
 
     ``forward(x [k, ...], group_ptr [k + 1], n) -> [n, ...]``.
+
+    Example:
+        >>> DownwardPass()(torch.tensor([[3.0], [7.0]]), torch.tensor([0, 2, 3]), 3).tolist()
+        [[3.0], [3.0], [7.0]]
     """
 
     explain = False

@@ -1,0 +1,134 @@
+"""Flat attention, the baseline."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Batch
+
+from hsa_geo.data import SignalTree, TreePlan
+from hsa_geo.errors import ShapeError
+from hsa_geo.nn import FlatConv, FourierPosition, HSAConv
+from hsa_geo.nn.flat import leaf_batch
+from hsa_geo.testing import assert_forest_equals_trees, random_tree
+
+
+def tree_with(seed: int, shape: str = "mixed") -> SignalTree:
+    tree = random_tree(seed, shape=shape)
+    generator = torch.Generator().manual_seed(seed)
+    tree.x = torch.randn(tree.num_leaves, 6, generator=generator)
+    return tree
+
+
+class ReadingOrder(nn.Module):
+    """Positions of the leaves 0, 1, ... of each tree."""
+
+    def __init__(self, heads: int = 1) -> None:
+        super().__init__()
+        self.embed = FourierPosition(1, 8, heads)
+
+    def forward(self, tree) -> torch.Tensor:
+        return self.embed(torch.arange(float(tree.num_nodes))[:, None])
+
+
+def by_hand(conv: FlatConv, x: torch.Tensor, e: torch.Tensor | None = None) -> torch.Tensor:
+    q, k, v = conv.lin_qkv(x).view(-1, 3, conv.heads, conv.out_channels).unbind(1)
+    score = torch.einsum("ihd,jhd->hij", q, k) * conv.out_channels**-0.5
+    if e is not None:
+        score = score + torch.einsum("ihp,jhp->hij", e, e)
+    out = torch.einsum("hij,jhd->ihd", score.softmax(-1), v)
+    return (out.flatten(1) if conv.concat else out.mean(1)) + conv.bias
+
+
+@pytest.mark.parametrize("concat", [True, False])
+def test_by_hand(concat):
+    tree = tree_with(0)
+    conv = FlatConv(6, 4, heads=2, concat=concat)
+    nn.init.normal_(conv.bias)
+    assert torch.allclose(conv(tree.x, tree), by_hand(conv, tree.x), atol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_positions_by_hand(heads):
+    tree = tree_with(0)
+    position = ReadingOrder(heads)
+    conv = FlatConv(6, 4, heads=2, position=position)
+    expected = by_hand(conv, tree.x, position(tree))
+    assert torch.allclose(conv(tree.x, tree), expected, atol=1e-5)
+
+
+def test_equals_hsa_conv_at_depth_one():
+    tree = tree_with(1, shape="flat")
+    flat, hsa = FlatConv(6, 4, heads=2), HSAConv(6, 4, heads=2)
+    hsa.load_state_dict(flat.state_dict())
+    assert torch.allclose(flat(tree.x, tree), hsa(tree.x, tree), atol=1e-5)
+
+
+def test_a_forest_equals_its_trees():
+    trees = [tree_with(seed) for seed in range(6)] + [tree_with(0, "single")]
+    conv = FlatConv(6, 4, heads=2)
+    assert_forest_equals_trees(lambda tree: conv(tree.x, tree), trees, atol=1e-5)
+
+
+def test_trees_whose_leaves_interleave():
+    """Leaves 0, 2 belong to one tree, 1, 3 to another."""
+    index = torch.tensor([[4, 4, 5, 5], [0, 2, 1, 3]])
+    plan = TreePlan.from_index(index, torch.tensor([1, 1, 1, 1, 0, 0]))
+    assert leaf_batch(plan).tolist() == [0, 1, 0, 1]
+    conv = FlatConv(6, 4, heads=2)
+    x = torch.randn(4, 6)
+    out = conv(x, plan)
+    one = SignalTree.from_parents([2, 2, -1])
+    assert torch.allclose(out[[0, 2]], conv(x[[0, 2]], one), atol=1e-6)
+    assert torch.allclose(out[[1, 3]], conv(x[[1, 3]], one), atol=1e-6)
+
+
+def test_leaf_batch_is_pygs_batch():
+    batch = Batch.from_data_list([tree_with(seed) for seed in range(6)])
+    assert torch.equal(leaf_batch(batch.plan), batch.batch)
+
+
+@pytest.mark.parametrize("p", [0.5, 1.0])
+def test_dropout_in_training_only(p):
+    tree = tree_with(2)
+    conv = FlatConv(6, 4, heads=2, dropout=p)
+    out = conv(tree.x, tree)
+    assert out.isfinite().all()
+    assert not torch.allclose(out, by_hand(conv, tree.x), atol=1e-3)
+    if p == 1.0:
+        assert torch.equal(out, torch.zeros_like(out))
+    conv.eval()
+    assert torch.allclose(conv(tree.x, tree), by_hand(conv, tree.x), atol=1e-5)
+
+
+def test_gradients_reach_everything():
+    batch = Batch.from_data_list([tree_with(seed) for seed in range(3)])
+    conv = FlatConv(6, 4, heads=2, position=ReadingOrder())
+    conv(batch.x, batch).square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in conv.parameters())
+
+
+def test_no_trees_and_lazy_sizes():
+    plan = TreePlan.from_index(torch.empty(2, 0, dtype=torch.int64), torch.empty(0).long())
+    assert FlatConv(6, 4, heads=2)(torch.randn(0, 6), plan).shape == (0, 8)
+    assert FlatConv(6, 4, heads=2, concat=False)(torch.randn(0, 6), plan).shape == (0, 4)
+    tree = tree_with(3)
+    assert FlatConv(-1, 4, heads=2)(tree.x, tree).shape == (tree.num_leaves, 8)
+
+
+def test_what_is_refused():
+    tree = tree_with(3)
+    with pytest.raises(ShapeError, match=r"give \[N, 6\]"):
+        FlatConv(6, 4)(torch.randn(tree.num_leaves, 5), tree)
+    with pytest.raises(ShapeError, match=rf"N={tree.num_leaves} leaves"):
+        FlatConv(6, 4)(torch.randn(tree.num_leaves + 1, 6), tree)
+
+
+def test_reset_and_repr():
+    conv = FlatConv(6, 4, heads=2, position=ReadingOrder())
+    for parameter in conv.parameters():
+        nn.init.constant_(parameter, 0.123)
+    conv.reset_parameters()
+    assert not any((p == 0.123).all() for p in conv.parameters())
+    assert repr(conv) == "FlatConv(6, 4, heads=2)"

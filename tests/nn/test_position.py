@@ -1,0 +1,232 @@
+"""Embeddings of positions, by domain."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Batch
+
+from hsa_geo.data import Domain, SignalTree
+from hsa_geo.errors import DomainError, ShapeError
+from hsa_geo.nn import FourierPosition, PositionEmbedding
+from hsa_geo.testing import random_tree
+
+
+def sequence(*positions: float, domain: Domain = Domain.SEQUENCE) -> SignalTree:
+    n = len(positions)
+    return SignalTree.from_parents([n] * n + [-1], domain=domain, pos=[*positions, 0])
+
+
+def grid(rows: int, columns: int) -> SignalTree:
+    n = rows * columns
+    places = [[i // columns, i % columns] for i in range(n)]
+    return SignalTree.from_parents([n] * n + [-1], domain=Domain.GRID2D, pos=[*places, [0, 0]])
+
+
+# FourierPosition #################################################################################
+
+
+@pytest.mark.parametrize("coordinates", [1, 2])
+def test_products_depend_on_the_offset_alone(coordinates):
+    torch.manual_seed(0)
+    embed = FourierPosition(coordinates, channels=32, heads=2, length=3.0, strength=1.5).double()
+    p = torch.randn(6, coordinates, dtype=torch.float64) * 5
+    products = torch.einsum("ihp,jhp->hij", embed(p), embed(p))
+    shifted = torch.einsum("ihp,jhp->hij", embed(p + 100), embed(p + 100))
+    assert torch.allclose(products, shifted, atol=1e-10)
+    assert torch.allclose(products.diagonal(dim1=1, dim2=2), torch.tensor(1.5**2).double())
+
+
+def test_products_approach_a_gaussian_of_the_offset():
+    """g^2 exp(-|p - p'|^2 / 2 l^2), up to the chance in the frequencies."""
+    torch.manual_seed(0)
+    embed = FourierPosition(2, channels=20_000, length=2.0, strength=1.3)
+    p = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, -1.0], [8.0, 8.0]])
+    e = embed(p)[:, 0]
+    distance = (p[:, None] - p[None]).square().sum(-1)
+    assert torch.allclose(e @ e.t(), 1.69 * (-distance / 8).exp(), atol=0.05)
+
+
+def test_length_and_strength_are_learned():
+    embed = FourierPosition(1, channels=8, heads=3)
+    e = embed(torch.tensor([[0.0], [2.0], [5.0]]))
+    assert e.shape == (3, 3, 8)
+    torch.einsum("ihp,jhp->hij", e, e).square().sum().backward()
+    assert {name for name, _ in embed.named_parameters()} == {"log_length", "log_strength"}
+    assert embed.log_length.grad.abs() > 0
+    assert embed.log_strength.grad.shape == (3,)
+    assert (embed.log_strength.grad.abs() > 0).all()
+
+
+def test_further_columns_do_not_count():
+    embed = FourierPosition(1, channels=8)
+    p = torch.randn(4, 2)
+    assert torch.equal(embed(p), embed(p[:, :1]))
+
+
+def test_reset_and_state():
+    embed = FourierPosition(1, channels=8, length=3.0, strength=2.0)
+    nn.init.zeros_(embed.log_length)
+    frequency = embed.frequency.clone()
+    embed.reset_parameters()
+    assert embed.log_length.exp().item() == pytest.approx(3.0)
+    assert embed.log_strength.exp().item() == pytest.approx(2.0)
+    assert not torch.equal(embed.frequency, frequency)
+    other = FourierPosition(1, channels=8)
+    other.load_state_dict(embed.state_dict())  # the frequencies belong to it
+    p = torch.randn(3, 1)
+    assert torch.equal(other(p), embed(p))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_large_positions_in_half_precision(dtype):
+    """bfloat16 cannot tell position 1000 from 1001; phases are computed in float32."""
+    embed = FourierPosition(1, channels=16, length=2.0).to(dtype)
+    p = torch.tensor([[1000.0], [1001.0], [1007.0]])
+    e = embed(p)[:, 0]
+    assert e.dtype == torch.float32
+    exact = embed.double()(p.double())[:, 0]
+    assert torch.allclose((e @ e.t()).double(), exact @ exact.t(), atol=1e-3)
+    assert not torch.allclose(e[0], e[1], atol=0.05)
+
+
+def test_autocast_does_not_reach_the_phases():
+    embed = FourierPosition(1, channels=16, length=2.0)
+    p = torch.tensor([[1000.0], [1001.0], [1007.0]])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        e = embed(p)
+    assert torch.equal(e, embed(p))
+
+
+@pytest.mark.parametrize(
+    ("call", "quote"),
+    [
+        (lambda: FourierPosition(1, channels=7), "channels=7"),
+        (lambda: FourierPosition(1, channels=0), "channels=0"),
+        (lambda: FourierPosition(1, length=0.0), "length=0.0"),
+        (lambda: FourierPosition(1, strength=-1.0), "strength=-1.0"),
+        (lambda: FourierPosition(2)(torch.randn(3, 1)), r"\[3, 1\]"),
+        (lambda: FourierPosition(1)(torch.randn(3)), r"\[3\]"),
+    ],
+)
+def test_what_fourier_position_refuses(call, quote):
+    with pytest.raises(ShapeError, match=quote):
+        call()
+
+
+# PositionEmbedding ###############################################################################
+
+
+def test_a_shifted_sequence_scores_the_same():
+    embed = PositionEmbedding(16, heads=2)
+    e, shifted = (embed(sequence(*(i + by for i in (0, 1, 4, 9))))[:4] for by in (0, 50))
+    products = [torch.einsum("ihp,jhp->hij", t, t) for t in (e, shifted)]
+    assert torch.allclose(*products, atol=1e-4)
+    assert not torch.allclose(e, shifted, atol=0.1)
+
+
+def test_sets_and_roots_are_nowhere():
+    embed = PositionEmbedding(16, heads=2)
+    tree = sequence(0, 1, 2, domain=Domain.SET)
+    tree.tree_pos += 1  # there may be numbers, but they mean nothing
+    assert embed(tree).abs().max() == 0
+    tree = sequence(0, 1, 2)
+    tree.tree_pos += 1
+    out = embed(tree)
+    assert out[-1].abs().max() == 0
+    assert (out[:-1].abs().amax((1, 2)) > 0).all()
+
+
+def test_a_node_lies_in_its_parents_domain():
+    """root (sequence) -> set of leaves, grid of leaves."""
+    parents = [4, 4, 5, 5, 6, 6, -1]
+    domain = [-1, -1, -1, -1, Domain.SET, Domain.GRID2D, Domain.SEQUENCE]
+    pos = [[1, 1], [2, 2], [0, 1], [1, 0], [0, 0], [1, 0], [0, 0]]
+    tree = SignalTree.from_parents(parents, domain=domain, pos=pos)
+    embed = PositionEmbedding(8, heads=2)
+    out = embed(tree)
+    assert out.shape == (7, 2, 8)
+    sequence_, grid_ = embed.embed["SEQUENCE"], embed.embed["GRID2D"]
+    assert torch.equal(out[[4, 5]], sequence_(tree.tree_pos[[4, 5]]))
+    assert torch.equal(out[[2, 3]], grid_(tree.tree_pos[[2, 3]]))
+    assert out[[0, 1, 6]].abs().max() == 0
+
+
+def test_a_grid_uses_both_coordinates():
+    embed = PositionEmbedding(64)
+    tree = grid(3, 4)
+    e = embed(tree)[:12, 0].view(3, 4, 64)
+    assert not torch.allclose(e[0, 0], e[0, 1], atol=0.05)
+    assert not torch.allclose(e[0, 0], e[1, 0], atol=0.05)
+    here = e[1, 1] @ e[1, 1]
+    assert e[1, 1] @ e[1, 2] < here
+    assert e[1, 1] @ e[2, 1] < here
+    # The same offset anywhere scores the same.
+    assert torch.allclose(e[0, 0] @ e[1, 2], e[1, 1] @ e[2, 3], atol=1e-5)
+
+
+def test_parameters_of_the_domains_that_occur_get_gradients():
+    embed = PositionEmbedding(8, heads=2)
+    for tree, name in ((sequence(0, 1, 2), "SEQUENCE"), (grid(2, 2), "GRID2D")):
+        embed.zero_grad()
+        e = embed(tree)
+        torch.einsum("ihp,jhp->hij", e, e).square().sum().backward()
+        for parameter in embed.embed[name].parameters():
+            assert (parameter.grad.abs() > 0).all()
+
+
+def test_graphs_need_a_module():
+    tree = sequence(0, 1, 2, domain=Domain.GRAPH)
+    with pytest.raises(DomainError, match=r"GRAPH.*domains=\{Domain\.GRAPH: module\}"):
+        PositionEmbedding(8)(tree)
+    given = nn.Sequential(nn.Linear(2, 8), nn.Unflatten(1, (1, 8)))
+    embed = PositionEmbedding(8, heads=3, domains={Domain.GRAPH: given})
+    out = embed(tree)
+    assert out.shape == (4, 3, 8)
+    assert torch.equal(out[:3, 0], given(tree.tree_pos[:3])[:, 0])
+    out.sum().backward()
+    assert given[0].weight.grad.abs().max() > 0
+    nothing = PositionEmbedding(8, domains={Domain.GRAPH: None})
+    assert nothing(tree).abs().max() == 0
+    assert PositionEmbedding(8, domains={3: None})(tree).abs().max() == 0
+
+
+def test_a_module_of_the_wrong_width():
+    tree = sequence(0, 1, 2, domain=Domain.GRAPH)
+    embed = PositionEmbedding(8, heads=3, domains={Domain.GRAPH: nn.Linear(2, 8)})
+    with pytest.raises(ShapeError, match=r"GRAPH gives \[3, 8\]"):
+        embed(tree)
+    embed = PositionEmbedding(8, domains={Domain.GRAPH: FourierPosition(2, 6)})
+    with pytest.raises(ShapeError, match=r"\[3, 1, 6\]: \[3, 1, 8\] is needed"):
+        embed(tree)
+
+
+def test_a_domain_can_be_replaced():
+    embed = PositionEmbedding(8, domains={Domain.SEQUENCE: None})
+    assert embed(sequence(0, 1, 2)).abs().max() == 0
+    assert list(embed.embed) == ["GRID2D"]
+
+
+def test_a_tree_without_positions():
+    tree = SignalTree.from_parents([2, 2, -1])
+    bare = SignalTree(tree_index=tree.tree_index, tree_level=tree.tree_level, num_nodes=2)
+    with pytest.raises(ShapeError, match="tree_pos"):
+        PositionEmbedding(8)(bare)
+
+
+def test_batches():
+    embed = PositionEmbedding(8, heads=2, domains={Domain.GRAPH: None})
+    trees = [random_tree(seed) for seed in range(8)]
+    together = embed(Batch.from_data_list(trees))
+    assert torch.allclose(together, torch.cat([embed(tree) for tree in trees]), atol=1e-6)
+
+
+def test_dtypes_and_reset():
+    tree = sequence(0, 1, 2)
+    assert PositionEmbedding(8).double()(tree).dtype == torch.float64
+    assert PositionEmbedding(8).bfloat16()(tree).dtype == torch.float32
+    embed = PositionEmbedding(8)
+    before = embed(tree)
+    embed.reset_parameters()
+    assert not torch.allclose(embed(tree), before)
