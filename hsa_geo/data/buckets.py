@@ -52,6 +52,7 @@ def bucket_width(size: np.ndarray) -> np.ndarray:
     return (size + step - 1) // step * step
 
 
+@torch.compiler.disable  # the compiler would take numpy arrays for tensors
 def make_buckets(
     group_ptr: Tensor, pair_start: Tensor, sizes: tuple[int, ...]
 ) -> tuple[Bucket, ...]:

@@ -41,8 +41,9 @@ def _segment_ids(ptr: Tensor, total: int) -> Tensor:
 
 
 def _uses_scatter(x: Tensor) -> bool:
-    """Not for empty tensors, whose shape gather_csr loses, nor where it was built without CUDA."""
-    if torch_scatter is None or x.numel() == 0:
+    """Not for empty tensors, whose shape gather_csr loses, nor under torch.compile, which does not
+    know it, nor on a GPU where it was built without CUDA."""
+    if torch_scatter is None or x.numel() == 0 or torch.compiler.is_compiling():
         return False
     return not x.is_cuda or torch.ops.torch_scatter.cuda_version() >= 0
 
