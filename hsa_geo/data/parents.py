@@ -187,7 +187,7 @@ class Renumbering:
                 f"'x' has shape {list(value.shape)}, but the tree has {n} leaves: give one row "
                 "for each leaf, none for inner nodes."
             )
-        if kind is Kind.MODALITY or not self.moved:
+        if kind in (Kind.MODALITY, Kind.NODE_ROWS) or not self.moved:
             return value
         if isinstance(value, Tensor):
             rows = value.dim() > 0 and value.size(0) == n and "edge" not in key

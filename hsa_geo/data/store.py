@@ -29,6 +29,7 @@ class Kind(Enum):
     TREE_EDGES = "tree edges"  # tree_index: ids of tree nodes, [2, M-1]
     TREE_NODES = "tree nodes"  # tree_level, ...: one row per tree node
     NODE_IDS = "tree node ids"  # {name}_node: values are ids of tree nodes
+    NODE_ROWS = "rows beside node ids"  # {name}_...: one row per entry of {name}_node
     LEAF_ROWS = "leaf rows"  # {m}_index of a modality: values are leaf rows
     MODALITY = "modality rows"  # {m}_x of a modality
     GRAPH_EDGES = "leaf edges"  # edge_index and its relatives: values are leaf rows
@@ -81,6 +82,8 @@ def kind_of(key: str, keys: Iterable[str], value: Any = None) -> Kind:
         if tail == "x" and f"{stem}_index" in keys:
             index = keys[f"{stem}_index"] if isinstance(keys, Mapping) else None
             return Kind.MODALITY if index is None or _is_integer(index) else Kind.OTHER
+    if stem and tail != "node" and f"{stem}_node" in keys:  # form_label beside form_node, even if there are N forms
+        return Kind.NODE_ROWS
     return Kind.OTHER
 
 

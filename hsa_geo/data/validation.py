@@ -287,8 +287,15 @@ def _check_leaves(tree: Any, forest: Forest | None) -> None:
 def _check_references(tree: Any, key: str, value: Any) -> None:
     values = tree.to_dict()
     kind = kind_of(key, values, value)
-    if kind is Kind.MODALITY:
+    if kind in (Kind.MODALITY, Kind.NODE_ROWS):
         _check_device(tree, key, value)
+        owner = f"{key.rpartition('_')[0]}_node"
+        rows = len(value) if isinstance(value, (list, tuple)) or _has_rows(value) else None
+        if kind is Kind.NODE_ROWS and rows not in (None, len(values[owner])):
+            raise ShapeError(
+                f"'{key}' has {rows} rows, but '{owner}' has {len(values[owner])}: give one "
+                "row for each."
+            )
         return
     if kind is Kind.OTHER:
         if key.endswith("_node") and isinstance(value, (int, list, tuple)):
@@ -320,6 +327,10 @@ def _check_references(tree: Any, key: str, value: Any) -> None:
     if bad.numel():
         what = "tree nodes" if kind is Kind.NODE_IDS else "leaves"
         raise ShapeError(f"'{key}' holds {int(bad[0])}, but the {what} are 0..{size - 1}.")
+
+
+def _has_rows(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 0
 
 
 def _check_device(tree: Any, key: str, value: Any) -> None:

@@ -7,7 +7,7 @@ from hsa_geo.nn.flat import FlatConv
 from hsa_geo.nn.models import SubtreeClassifier
 from hsa_geo.nn.position import FourierPosition, PositionEmbedding
 from hsa_geo.nn.readout import SubtreeReadout, subtree_mean
-from hsa_geo.nn.tokens import TokenEncoder
+from hsa_geo.nn.tokens import TokenBags, TokenEncoder, token_bags
 
 __all__ = [
     "DeepSetConv",
@@ -19,6 +19,8 @@ __all__ = [
     "PositionEmbedding",
     "SubtreeClassifier",
     "SubtreeReadout",
+    "TokenBags",
     "TokenEncoder",
     "subtree_mean",
+    "token_bags",
 ]

@@ -30,6 +30,8 @@ class EncoderBlock(nn.Module):
         channels (int): Width of the block.
         hidden_channels (int): Width of the feed-forward network.
         dropout (float): Dropout of both residual branches. (default: :obj:`0.0`)
+        zero_init (bool): Start as the identity: the last layer of both branches is zero.
+            (default: :obj:`False`)
 
     Example:
         >>> import torch
@@ -39,7 +41,12 @@ class EncoderBlock(nn.Module):
     """
 
     def __init__(
-        self, conv: nn.Module, channels: int, hidden_channels: int, dropout: float = 0.0
+        self,
+        conv: nn.Module,
+        channels: int,
+        hidden_channels: int,
+        dropout: float = 0.0,
+        zero_init: bool = False,
     ) -> None:
         super().__init__()
         self.norm_conv = nn.LayerNorm(channels)
@@ -53,11 +60,17 @@ class EncoderBlock(nn.Module):
             nn.Linear(hidden_channels, channels),
         )
         self.dropout = nn.Dropout(dropout)
+        self.zero_init = zero_init
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the parameters anew."""
         for module in (self.norm_conv, self.conv, self.lin_out, self.norm_ffn, *self.ffn):
             reset(module)
+        if self.zero_init:
+            for lin in (self.lin_out, self.ffn[-1]):
+                nn.init.zeros_(lin.weight)
+                nn.init.zeros_(lin.bias)
 
     def forward(self, x: Tensor, tree: SignalTree | TreePlan) -> Tensor:
         """``[N, channels]`` to ``[N, channels]``."""
@@ -74,7 +87,8 @@ class HSAEncoder(nn.Module):
         heads (int): Number of heads. (default: :obj:`4`)
         hidden_channels (int, optional): Width of the feed-forward networks.
             (default: ``4 * channels``)
-        dropout (float): Dropout of attention and of the residual branches. (default: :obj:`0.0`)
+        dropout (float): Dropout of the residual branches. (default: :obj:`0.0`)
+        attention_dropout (float, optional): Dropout of attention. (default: as ``dropout``)
         position_channels (int): Features of the position embeddings, 0 for none.
             (default: :obj:`16`)
         energy (str): ``"dot"`` or ``"l2"``. (default: ``"dot"``)
@@ -85,7 +99,7 @@ class HSAEncoder(nn.Module):
 
     Shapes:
         - **input:** :math:`(N, C)` and a tree or batch of trees
-        - **output:** :math:`(N, C)`, normalised
+        - **output:** :math:`(N, C)`
 
     Raises:
         ShapeError: If ``channels`` is not a multiple of ``heads``.
@@ -110,6 +124,9 @@ class HSAEncoder(nn.Module):
         qk_norm: bool = False,
         backend: str = "auto",
         conv: Callable[[], nn.Module] | None = None,
+        attention_dropout: float | None = None,
+        final_norm: bool = True,
+        zero_init: bool = False,
     ) -> None:
         super().__init__()
         if heads < 1 or channels % heads:
@@ -127,7 +144,7 @@ class HSAEncoder(nn.Module):
                 channels,
                 channels // heads,
                 heads=heads,
-                dropout=dropout,
+                dropout=dropout if attention_dropout is None else attention_dropout,
                 qk_norm=qk_norm,
                 energy=energy,
                 position=PositionEmbedding(position_channels, heads) if position_channels else None,
@@ -137,14 +154,14 @@ class HSAEncoder(nn.Module):
         make = conv or hsa_conv
         hidden = 4 * channels if hidden_channels is None else hidden_channels
         self.blocks = nn.ModuleList(
-            EncoderBlock(make(), channels, hidden, dropout) for _ in range(num_layers)
+            EncoderBlock(make(), channels, hidden, dropout, zero_init) for _ in range(num_layers)
         )
-        self.norm = nn.LayerNorm(channels)
+        self.norm = nn.LayerNorm(channels) if final_norm else nn.Identity()
 
     def reset_parameters(self) -> None:
         """Draw the parameters anew."""
         reset(self.blocks)
-        self.norm.reset_parameters()
+        reset(self.norm)
 
     def forward(self, x: Tensor, tree: SignalTree | TreePlan) -> Tensor:
         """``[N, channels]`` to ``[N, channels]``."""

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from hsa_geo._optional import require
@@ -31,9 +32,11 @@ class SubtreeClassifier(nn.Module):
     r"""Classify any subtrees of trees whose leaves hold tokens, such as the forms of a page.
 
     :class:`~hsa_geo.nn.TokenEncoder`, then :class:`~hsa_geo.nn.HSAEncoder` over the whole tree,
-    then the mean over the leaves of each subtree (:func:`~hsa_geo.nn.subtree_mean`) and a linear
-    layer.  The leaves of a subtree have attended to the rest of the tree, so a subtree is read in
-    its context.
+    then the mean over the leaves of each subtree (:func:`~hsa_geo.nn.subtree_mean`), a norm and a
+    linear layer.  The leaves of a subtree have attended to the rest of the tree, so a subtree is
+    read in its context.  Beside it runs a linear model of the subtree's tokens ("wide and deep"):
+    from a thousand examples a token's plain weight is learned sooner than its embedding, and the
+    blocks of the encoder start as the identity and add what the context says.
 
     Args:
         num_ids (int): Number of hash buckets of the tokens.
@@ -43,7 +46,8 @@ class SubtreeClassifier(nn.Module):
         heads (int): Number of heads. (default: :obj:`4`)
         hidden_channels (int, optional): Width of the feed-forward networks.
             (default: ``2 * channels``)
-        dropout (float): Dropout of the encoder and before the last layer. (default: :obj:`0.0`)
+        dropout (float): Dropout of the leaves, of the encoder's residual branches and before the
+            last layer. (default: :obj:`0.0`)
         token_dropout (float): Probability to drop a whole token. (default: :obj:`0.0`)
         position_channels (int): Features of the position embeddings of HSA. (default: :obj:`8`)
         attention (str): ``"hsa"``, or a baseline with as many parameters in each layer:
@@ -54,6 +58,7 @@ class SubtreeClassifier(nn.Module):
         ShapeError: If ``attention`` is unknown or ``channels`` not a multiple of ``heads``.
 
     Example:
+        >>> import torch
         >>> import torch
         >>> tree = SignalTree.from_parents(
         ...     [3, 3, 4, 4, -1], text_x=torch.tensor([[5, 0], [7, 1], [7, 0]]),
@@ -94,7 +99,7 @@ class SubtreeClassifier(nn.Module):
         }
 
         def flat() -> nn.Module:
-            return FlatConv(channels, channels // heads, heads, dropout=dropout)
+            return FlatConv(channels, channels // heads, heads)
 
         def deep_set() -> nn.Module:
             return DeepSetConv(channels, channels // heads, heads)
@@ -108,9 +113,17 @@ class SubtreeClassifier(nn.Module):
             dropout,
             position_channels,
             conv={"hsa": None, "flat": flat, "deep_set": deep_set}[attention],
+            attention_dropout=0.0,
+            final_norm=False,
+            zero_init=True,
         )
         self.dropout = nn.Dropout(dropout)
+        self.norm = nn.LayerNorm(channels)
         self.lin = nn.Linear(channels, num_classes)
+        self.direct = nn.EmbeddingBag(
+            2 * num_ids, num_classes, mode="sum", include_last_offset=True
+        )
+        nn.init.zeros_(self.direct.weight)
 
     def forward(self, tree: SignalTree, nodes: Tensor | None = None) -> Tensor:
         """Logits of subtrees.
@@ -122,9 +135,19 @@ class SubtreeClassifier(nn.Module):
         Returns:
             ``[K, num_classes]``, or ``[B, num_classes]`` by default.
         """
-        x = self.dropout(self.tokens(tree))  # [N, C]
-        x = self.encoder(x, tree)
-        return self.lin(self.dropout(subtree_mean(x, tree, nodes)))
+        bags = self.tokens.bags(tree)
+        x = self.encoder(self.dropout(self.tokens(bags)), tree)  # [N, C]
+        deep = self.lin(self.dropout(self.norm(subtree_mean(x, tree, nodes))))
+        # The linear model: sum of token weights under each node over the root of their number.
+        leaf = torch.cat([self.direct(bags.ids, bags.offsets), bags.count[:, None].to(x.dtype)], 1)
+        plan = tree.plan
+        slot = plan.node_slot[nodes] if nodes is not None else slice(plan.num_trees)
+        total = subtree_mean(leaf, tree, nodes) * plan.count[slot][:, None]
+        return deep + total[:, :-1] / (total[:, -1:] + 1).sqrt()
+
+    def embedding_parameters(self) -> list[Tensor]:
+        """Tables of token embeddings and weights: they want a larger learning rate."""
+        return [self.tokens.embed.weight, self.direct.weight]
 
     def save(self, folder: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> None:
         """Write ``model.safetensors`` and ``config.json`` into a folder, never a pickle.

@@ -203,3 +203,21 @@ def test_subgraph_and_components_restrict():
     assert torch.cat([part.x for part in parts]).sort().values.tolist() == list(range(7))
     assert len(parts) == 4
     assert all(part.validate() for part in parts)
+
+
+def test_rows_beside_node_ids_are_no_leaf_attribute():
+    # as many forms as leaves: form_label must not be sliced with the leaves
+    tree = SignalTree.from_parents(
+        [3, 3, 4, 4, -1], form_node=torch.tensor([3, 4, 4]), form_label=torch.tensor([7, 8, 9])
+    )
+    small = tree.restrict(torch.tensor([0, 2]))
+    assert small.form_label.tolist() == [7, 8, 9]
+    assert not tree.is_node_attr("form_label")
+    assert not tree.is_edge_attr("form_label")
+
+
+def test_validate_counts_rows_beside_node_ids():
+    tree = SignalTree.from_parents([2, 2, -1], form_node=torch.tensor([2]))
+    tree.form_label = torch.tensor([1, 2])
+    with pytest.raises(ShapeError, match="form_label.*2 rows.*form_node.*1"):
+        tree.validate()

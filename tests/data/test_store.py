@@ -23,6 +23,8 @@ IDS = torch.tensor([0])
         ("tree_name", [], ["a"], Kind.TREE_NODES),
         ("form_node", [], IDS, Kind.NODE_IDS),
         ("form_node", [], torch.tensor([0.5]), Kind.OTHER),
+        ("form_label", ["form_node"], IDS, Kind.NODE_ROWS),
+        ("form_label", [], IDS, Kind.OTHER),
         ("text_index", ["text_x"], IDS, Kind.LEAF_ROWS),
         ("text_index", [], IDS, Kind.OTHER),
         ("text_index", ["text_x"], torch.tensor([0.5]), Kind.OTHER),
