@@ -82,7 +82,7 @@ def kind_of(key: str, keys: Iterable[str], value: Any = None) -> Kind:
         if tail == "x" and f"{stem}_index" in keys:
             index = keys[f"{stem}_index"] if isinstance(keys, Mapping) else None
             return Kind.MODALITY if index is None or _is_integer(index) else Kind.OTHER
-    if stem and tail != "node" and f"{stem}_node" in keys:  # form_label beside form_node, even if there are N forms
+    if stem and tail != "node" and f"{stem}_node" in keys:  # form_label beside form_node
         return Kind.NODE_ROWS
     return Kind.OTHER
 

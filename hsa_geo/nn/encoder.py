@@ -53,29 +53,26 @@ class EncoderBlock(nn.Module):
         self.conv = conv
         self.lin_out = nn.Linear(channels, channels)
         self.norm_ffn = nn.LayerNorm(channels)
-        self.ffn = nn.Sequential(
-            nn.Linear(channels, hidden_channels),
-            nn.GELU(),
-            nn.Dropout(dropout),
-            nn.Linear(hidden_channels, channels),
-        )
+        self.lin_up = nn.Linear(channels, hidden_channels)
+        self.lin_down = nn.Linear(hidden_channels, channels)
         self.dropout = nn.Dropout(dropout)
         self.zero_init = zero_init
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the parameters anew."""
-        for module in (self.norm_conv, self.conv, self.lin_out, self.norm_ffn, *self.ffn):
+        for module in self.children():
             reset(module)
         if self.zero_init:
-            for lin in (self.lin_out, self.ffn[-1]):
+            for lin in (self.lin_out, self.lin_down):
                 nn.init.zeros_(lin.weight)
                 nn.init.zeros_(lin.bias)
 
     def forward(self, x: Tensor, tree: SignalTree | TreePlan) -> Tensor:
         """``[N, channels]`` to ``[N, channels]``."""
         x = x + self.dropout(self.lin_out(self.conv(self.norm_conv(x), tree)))
-        return x + self.dropout(self.ffn(self.norm_ffn(x)))
+        hidden = self.dropout(nn.functional.gelu(self.lin_up(self.norm_ffn(x))))
+        return x + self.dropout(self.lin_down(hidden))
 
 
 class HSAEncoder(nn.Module):

@@ -219,5 +219,5 @@ def test_rows_beside_node_ids_are_no_leaf_attribute():
 def test_validate_counts_rows_beside_node_ids():
     tree = SignalTree.from_parents([2, 2, -1], form_node=torch.tensor([2]))
     tree.form_label = torch.tensor([1, 2])
-    with pytest.raises(ShapeError, match="form_label.*2 rows.*form_node.*1"):
+    with pytest.raises(ShapeError, match=r"form_label.*2 rows.*form_node.*1"):
         tree.validate()
