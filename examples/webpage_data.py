@@ -25,36 +25,48 @@ HEADINGS = {"title", "h1", "h2", "h3", "h4", "legend", "caption"}
 NOT_NEEDED = ("tree_name", "image_x", "image_index", "leaf_kind")
 
 
-def focus(tree: SignalTree, per_form: int = 48, before: int = 8, headings: int = 32) -> SignalTree:
+def focus(
+    tree: SignalTree,
+    per_form: int = 48,
+    before: int = 8,
+    headings: int = 32,
+    most: int = 256,
+) -> SignalTree:
     """A page cut down to its forms and what announces them.
 
     Kept are of every form its first ``per_form`` controls and then words up to that number (but
     half as many at least), the ``before`` leaves in front of it, and the first ``headings`` words
-    of the title and the headings; of a page without a form the first 32 leaves beside them.
+    of the title and the headings; of a page without a form the first 32 leaves beside them.  Of
+    pages with so many forms that more than ``most`` leaves are left, less of every form is kept.
     """
     plan, kind = tree.plan, tree.leaf_kind
-    keep = torch.zeros(tree.num_leaves, dtype=torch.bool)
 
     def span(nodes: Tensor) -> list[list[int]]:  # leaves under a node are consecutive
         slot = plan.node_slot[nodes]
         return torch.stack([plan.leaf_start[slot], plan.count[slot]], 1).tolist()
 
-    for start, count in span(tree.form_node):
-        leaves = torch.arange(start, start + count)
-        is_control = kind[start : start + count] == LeafKind.CONTROL
-        controls, words = leaves[is_control][:per_form], leaves[~is_control]
-        keep[controls] = True
-        keep[words[: max(per_form - len(controls), per_form // 2)]] = True
-        keep[max(0, start - before) : start] = True
-    titles = [
-        i for i in range(tree.num_leaves, tree.num_tree_nodes) if tree.tree_name[i] in HEADINGS
-    ]
-    left = headings
-    for start, count in sorted(span(torch.tensor(titles, dtype=torch.int64))):
-        keep[start : start + min(count, left)] = True
-        left -= min(count, left)
-    if len(tree.form_node) == 0:
-        keep[:32] = True
+    inner = range(tree.num_leaves, tree.num_tree_nodes)
+    titles = [i for i in inner if tree.tree_name[i] in HEADINGS]
+    forms = span(tree.form_node)
+    headers = sorted(span(torch.tensor(titles, dtype=torch.int64)))
+    while True:
+        keep = torch.zeros(tree.num_leaves, dtype=torch.bool)
+        for start, count in forms:
+            leaves = torch.arange(start, start + count)
+            is_control = kind[start : start + count] == LeafKind.CONTROL
+            controls, words = leaves[is_control][:per_form], leaves[~is_control]
+            keep[controls] = True
+            keep[words[: max(per_form - len(controls), (per_form + 1) // 2)]] = True
+            keep[max(0, start - before) : start] = True
+        left = headings
+        for start, count in headers:
+            keep[start : start + min(count, left)] = True
+            left -= min(count, left)
+        if not forms:
+            keep[:32] = True
+        if int(keep.sum()) <= most or per_form == 1:
+            break
+        per_form, before = max(1, per_form // 2), before // 2
     tree = tree.restrict(keep)
     for key in NOT_NEEDED:
         if key in tree:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from sklearn.metrics import f1_score
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from webpage_data import HTML_OPTIONS, SKIPPED, Pages, page_labels, page_of_form, targets
 
 from hsa_geo.builders.tokens import HASH_BUCKETS
@@ -28,13 +29,14 @@ class Settings:
     num_layers: int = 1
     heads: int = 4
     dropout: float = 0.3
-    token_dropout: float = 0.2
-    epochs: int = 12
+    token_dropout: float = 0.5
+    epochs: int = 10
     patience: int = 4
     batch_size: int = 32
     learning_rate: float = 2e-3
     embedding_factor: float = 5.0  # of the learning rate
     weight_decay: float = 0.05
+    averaging: float = 0.97  # decay of the moving average of the weights, which is what is used
 
 
 def build(settings: Settings, attention: str) -> SubtreeClassifier:
@@ -92,6 +94,8 @@ def train(
     weight = count.mean() / count
     loss_of = nn.CrossEntropyLoss(weight / (weight * count).sum() * count.sum(), ignore_index=-1)
 
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.averaging))
+
     total = settings.epochs * math.ceil(len(train_pages) / settings.batch_size)
     best: tuple[float, int, dict[str, Any]] = (-1.0, 0, {})
     step = 0
@@ -109,10 +113,11 @@ def train(
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
+            average.update_parameters(model)
             step += 1
-        value = sum(score(pages.y[validation], predict(model, pages, validation))) / 2
+        value = sum(score(pages.y[validation], predict(average.module, pages, validation))) / 2
         if value > best[0]:
-            best = (value, epoch, copy.deepcopy(model.state_dict()))
+            best = (value, epoch, copy.deepcopy(average.module.state_dict()))
         elif epoch - best[1] >= settings.patience:
             break
     model.load_state_dict(best[2])
@@ -138,7 +143,8 @@ def run(
     """
     name = f"{attention}-{'all' if fold is None else f'fold{fold}'}-seed{seed}.json"
     path = out / name
-    if path.is_file():
+    model_kept = fold is not None or (out / "model" / "config.json").is_file()
+    if path.is_file() and model_kept:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     pages = worker_pages(root)
     model, record = train(pages, attention, fold, seed, settings)

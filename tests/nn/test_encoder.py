@@ -28,9 +28,9 @@ def test_a_block_is_what_its_equation_says():
     block = EncoderBlock(HSAConv(16, 4, heads=4), 16, 24).eval()
     x = tree.x
     h = x + block.lin_out(block.conv(block.norm_conv(x), tree))
-    expected = h + block.ffn(block.norm_ffn(h))
+    expected = h + block.lin_down(torch.nn.functional.gelu(block.lin_up(block.norm_ffn(h))))
     assert torch.allclose(block(x, tree), expected)
-    assert block.ffn[0].out_features == 24
+    assert block.lin_up.out_features == 24
 
 
 def test_the_encoder_is_its_blocks_and_a_norm():
@@ -66,10 +66,10 @@ def test_options_reach_the_layers():
         assert (conv.energy, conv.backend, conv.dropout) == ("l2", "edge", 0.25)
         assert conv.norm_q is not None
         assert conv.position.channels == 16
-        assert block.ffn[0].out_features == 7
+        assert block.lin_up.out_features == 7
         assert block.dropout.p == 0.25
     assert HSAEncoder(12, heads=3, position_channels=0).blocks[0].conv.position is None
-    assert HSAEncoder(12, heads=3).blocks[0].ffn[0].out_features == 48
+    assert HSAEncoder(12, heads=3).blocks[0].lin_up.out_features == 48
 
 
 def test_backends_agree():
