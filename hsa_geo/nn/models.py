@@ -59,7 +59,6 @@ class SubtreeClassifier(nn.Module):
 
     Example:
         >>> import torch
-        >>> import torch
         >>> tree = SignalTree.from_parents(
         ...     [3, 3, 4, 4, -1], text_x=torch.tensor([[5, 0], [7, 1], [7, 0]]),
         ...     text_index=torch.tensor([0, 1, 2]))
@@ -139,7 +138,9 @@ class SubtreeClassifier(nn.Module):
         x = self.encoder(self.dropout(self.tokens(bags)), tree)  # [N, C]
         deep = self.lin(self.dropout(self.norm(subtree_mean(x, tree, nodes))))
         # The linear model: sum of token weights under each node over the root of their number.
-        leaf = torch.cat([self.direct(bags.ids, bags.offsets), bags.count[:, None].to(x.dtype)], 1)
+        leaf = torch.cat(
+            [self.direct(bags.ids, bags.offsets), bags.lengths[:, None].to(x.dtype)], 1
+        )
         plan = tree.plan
         slot = plan.node_slot[nodes] if nodes is not None else slice(plan.num_trees)
         total = subtree_mean(leaf, tree, nodes) * plan.count[slot][:, None]
@@ -158,13 +159,15 @@ class SubtreeClassifier(nn.Module):
                 (default: :obj:`None`)
         """
         safetensors = require("safetensors.torch", extra="examples", purpose="saving a model")
+        config = json.dumps(
+            {"schema": SCHEMA, "model": self.config, "extra": extra or {}}, indent=2
+        )
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
-        config = {"schema": SCHEMA, "model": self.config, "extra": extra or {}}
         state = {key: value.contiguous() for key, value in self.state_dict().items()}
         # Each file is complete before it takes its name.
         safetensors.save_file(state, str(path / "model.safetensors.part"))
-        (path / "config.json.part").write_text(json.dumps(config, indent=2), encoding="utf-8")
+        (path / "config.json.part").write_text(config, encoding="utf-8")
         for name in ("model.safetensors", "config.json"):
             (path / f"{name}.part").replace(path / name)
 
@@ -190,14 +193,35 @@ class SubtreeClassifier(nn.Module):
                     f"{path} has schema {config['schema']!r}, but this version of hsa_geo reads "
                     f"{SCHEMA}: train the model anew, or install the version that wrote it."
                 )
+            state = safetensors.load_file(str(path / "model.safetensors"))
+            _check_sizes(config["model"], state)
             model = cls(**config["model"])
-            model.load_state_dict(safetensors.load_file(str(path / "model.safetensors")))
+            model.load_state_dict(state)
             extra = dict(config["extra"])
         except FileFormatError:
             raise
         except Exception as error:  # whatever a damaged or foreign file makes the readers raise
             raise FileFormatError(
                 f"{path} does not hold a saved SubtreeClassifier ({type(error).__name__}: "
-                f"{error}): give the folder that save() wrote."
+                f"{' '.join(str(error).split())[:300]}): give the folder that save() wrote."
             ) from error
         return model.eval(), extra
+
+
+def _check_sizes(config: dict[str, Any], state: dict[str, Tensor]) -> None:
+    """Refuse sizes that the tensors do not have, before a model of these sizes is built."""
+    ids, channels = 2 * config["num_ids"], config["channels"]
+    expected = {
+        "tokens.embed.weight": [ids, channels],
+        "direct.weight": [ids, config["num_classes"]],
+    }
+    for key, shape in expected.items():
+        if list(state[key].shape) != shape:
+            raise ValueError(f"{key} has shape {list(state[key].shape)}, not {shape}")
+    block = [list(value.shape) for key, value in state.items() if key.startswith("encoder.")]
+    if config["num_layers"] > 0 and [config["hidden_channels"], channels] not in block:
+        raise ValueError(f"hidden_channels is {config['hidden_channels']}")
+    largest = sum(value.numel() for value in state.values())
+    for key, limit in (("num_layers", len(state)), ("position_channels", largest)):
+        if config[key] > limit:
+            raise ValueError(f"{key} is {config[key]}")

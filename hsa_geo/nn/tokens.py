@@ -19,12 +19,17 @@ class TokenBags(NamedTuple):
     Attributes:
         ids: ``[2 T]``, for each token the number of its id and that of its (id, field) pair.
         offsets: ``[N + 1]``, the ids of leaf i are ``ids[offsets[i]:offsets[i+1]]``.
-        count: ``[N]``, number of tokens of every leaf.
+        lengths: ``[N]``, number of tokens of every leaf.
+
+    Example:
+        >>> ids, offsets, lengths = torch.tensor([3, 20]), torch.tensor([0, 2]), torch.tensor([1])
+        >>> TokenEncoder(16, 8)(TokenBags(ids, offsets, lengths)).shape
+        torch.Size([1, 8])
     """
 
     ids: Tensor
     offsets: Tensor
-    count: Tensor
+    lengths: Tensor
 
 
 def token_bags(tree: SignalTree, num_ids: int, dropout: float = 0.0) -> TokenBags:
@@ -44,13 +49,14 @@ def token_bags(tree: SignalTree, num_ids: int, dropout: float = 0.0) -> TokenBag
         The bags.
 
     Raises:
-        ShapeError: If the tree has no text modality, or an id is out of range.
+        ShapeError: If the tree has no text modality, its tensors do not fit together, an id or a
+            leaf row is out of range, or ``dropout`` is no probability.
 
     Example:
         >>> tree = SignalTree.from_parents(
         ...     [2, 2, -1], text_x=torch.tensor([[5, 0], [7, 1]]), text_index=torch.tensor([0, 0]))
         >>> bags = token_bags(tree, 16)
-        >>> bags.ids[::2].tolist(), bags.offsets.tolist(), bags.count.tolist()
+        >>> bags.ids[::2].tolist(), bags.offsets.tolist(), bags.lengths.tolist()
         ([5, 7], [0, 4, 4], [2, 0])
     """
     if "text_x" not in tree or "text_index" not in tree:
@@ -58,9 +64,23 @@ def token_bags(tree: SignalTree, num_ids: int, dropout: float = 0.0) -> TokenBag
             f"the tree has no text_x and text_index (it has {sorted(tree.keys())}): build it with "
             "from_html, or add them."
         )
+    _check_dropout(dropout)
     token, leaf = tree.text_x, tree.text_index
-    if token.dim() != 2 or token.size(1) != 2:
-        raise ShapeError(f"text_x has shape {list(token.shape)}: give [T, 2], id and field.")
+    if token.dim() != 2 or token.size(1) != 2 or token.dtype != torch.int64:
+        raise ShapeError(
+            f"text_x has shape {list(token.shape)} and dtype {token.dtype}: give int64 [T, 2], id "
+            "and field."
+        )
+    if leaf.shape != token.shape[:1] or leaf.dtype != torch.int64:
+        raise ShapeError(
+            f"text_index has shape {list(leaf.shape)} and dtype {leaf.dtype}: give int64 "
+            f"[{len(token)}], the leaf row of each token."
+        )
+    if leaf.numel() and (int(leaf.min()) < 0 or int(leaf.max()) >= tree.num_leaves):
+        raise ShapeError(
+            f"text_index holds rows {int(leaf.min())} to {int(leaf.max())}, but the tree has "
+            f"{tree.num_leaves} leaves: give rows from 0 to {tree.num_leaves - 1}."
+        )
     if token.numel() and (int(token[:, 0].min()) < 0 or int(token[:, 0].max()) >= num_ids):
         raise ShapeError(
             f"text_x holds ids {int(token[:, 0].min())} to {int(token[:, 0].max())}, but the "
@@ -75,9 +95,14 @@ def token_bags(tree: SignalTree, num_ids: int, dropout: float = 0.0) -> TokenBag
     number, field = token.unbind(1)
     # Knuth's multiplicative hashing; both factors are odd, so pairs spread over all buckets.
     pair = num_ids + (number * 40503 + (field + 1) * 2654435761) % num_ids
-    count = torch.bincount(leaf, minlength=tree.num_leaves)
-    offsets = torch.nn.functional.pad(2 * count.cumsum(0), (1, 0))
-    return TokenBags(torch.stack([number, pair], 1).flatten(), offsets, count)
+    lengths = torch.bincount(leaf, minlength=tree.num_leaves)
+    offsets = torch.nn.functional.pad(2 * lengths.cumsum(0), (1, 0))
+    return TokenBags(torch.stack([number, pair], 1).flatten(), offsets, lengths)
+
+
+def _check_dropout(dropout: float) -> None:
+    if not 0 <= dropout <= 1:
+        raise ShapeError(f"dropout={dropout} is not a probability: give a number from 0 to 1.")
 
 
 class TokenEncoder(nn.Module):
@@ -97,6 +122,9 @@ class TokenEncoder(nn.Module):
           ``text_index`` :math:`(T)`, the leaf row of each token; or its bags
         - **output:** :math:`(N, C)`
 
+    Raises:
+        ShapeError: If ``dropout`` is no probability.
+
     Example:
         >>> tree = SignalTree.from_parents(
         ...     [2, 2, -1], text_x=torch.tensor([[5, 0], [7, 1], [7, 0]]),
@@ -107,6 +135,7 @@ class TokenEncoder(nn.Module):
 
     def __init__(self, num_ids: int, channels: int, dropout: float = 0.0) -> None:
         super().__init__()
+        _check_dropout(dropout)
         self.num_ids, self.channels, self.dropout = num_ids, channels, dropout
         self.embed = nn.EmbeddingBag(2 * num_ids, channels, mode="sum", include_last_offset=True)
         self.reset_parameters()
@@ -123,4 +152,4 @@ class TokenEncoder(nn.Module):
         """Embed the leaves of a tree, a batch or ready bags, ``[N, channels]``."""
         bags = self.bags(tree) if isinstance(tree, SignalTree) else tree
         total = self.embed(bags.ids, bags.offsets)  # [N, C]
-        return total / bags.count.clamp(min=1).to(total.dtype).sqrt()[:, None]
+        return total / bags.lengths.clamp(min=1).to(total.dtype).sqrt()[:, None]
