@@ -18,6 +18,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -32,11 +33,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from webpage_baselines import tfidf_forms, tfidf_pages
-from webpage_data import Pages, focus, page_labels
+from webpage_data import HTML_OPTIONS, SKIPPED, Pages, focus, page_labels
 from webpage_training import Settings, run, score
 
 from hsa_geo.builders import from_html
-from hsa_geo.errors import HSAError
+from hsa_geo.errors import FileFormatError, HSAError
 from hsa_geo.nn import SubtreeClassifier
 
 FOLDS = 5
@@ -58,8 +59,8 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=Path("data/form_pages"), help="the dataset")
     parser.add_argument("--out", type=Path, default=Path("runs/webpage_classifier"))
     parser.add_argument("--quick", action="store_true", help="one fold, one seed, fewer epochs")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--seeds", type=positive, default=3)
+    parser.add_argument("--workers", type=positive, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--predict", type=Path, metavar="FILE.html", help="classify one page")
     args = parser.parse_args()
     console = Console()
@@ -68,8 +69,17 @@ def main() -> int:
             return classify(args.predict, args.out, console)
         return compare(args, console)
     except (HSAError, OSError) as error:
-        console.print(f"[red]error:[/red] {error}", highlight=False)
+        line = " ".join(f"error: {error}".splitlines())
+        Console(stderr=True, soft_wrap=True).print(line, style="red", markup=False, highlight=False)
         return 1
+
+
+def positive(text: str) -> int:
+    """A positive integer of the command line."""
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
 
 
 def compare(args: argparse.Namespace, console: Console) -> int:
@@ -123,9 +133,11 @@ def compare(args: argparse.Namespace, console: Console) -> int:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
         baselines(pages, folds, keep, progress)
-    for name in ("model.safetensors", "config.json"):
-        (args.out / "model").mkdir(exist_ok=True)
-        (out / "model" / name).replace(args.out / "model" / name)
+    (args.out / "model").mkdir(exist_ok=True)
+    for name in ("model.safetensors", "config.json"):  # the run keeps its own, for the next time
+        part = args.out / "model" / f"{name}.part"
+        shutil.copyfile(out / "model" / name, part)
+        part.replace(args.out / "model" / name)
 
     report = evaluate(pages.y[tested], pages.group[tested], labels)
     report["parameters"] = {r["attention"]: r["parameters"] for r in records}
@@ -220,16 +232,32 @@ def show(report: dict[str, Any], pages: int, seeds: int, console: Console) -> No
 
 def classify(path: Path, out: Path, console: Console) -> int:
     """Print the labels of one page, with probabilities, and those of its forms."""
+    if not (out / "model").is_dir():
+        raise FileFormatError(
+            f"there is no model in {str(out)!r}: run this program without --predict first, which "
+            "trains one."
+        )
     model, extra = SubtreeClassifier.load(out / "model")
-    tree = focus(from_html(path, on_limit="truncate", **extra["html"]))
-    classes = [*extra["classes"], "(none of these)"]
+    html, classes = extra.get("html"), extra.get("classes")
+    if not (
+        isinstance(html, dict)
+        and html.keys() <= HTML_OPTIONS.keys()
+        and isinstance(classes, list)
+        and len(classes) + 1 == model.config["num_classes"] == SKIPPED + 1
+    ):
+        raise FileFormatError(
+            f"the model in {str(out)!r} does not say how to read a page for it (html={html!r}, "
+            f"classes={classes!r}): run this program without --predict, it trains one that does."
+        )
+    tree = focus(from_html(path, on_limit="truncate", **html))
+    classes = [*map(str, classes), "(none of these)"]
     with torch.no_grad():
         logits = model(tree, tree.form_node)
     forms = len(tree.form_node)
     hit, probability = page_labels(logits, torch.zeros(forms, dtype=torch.int64), 1)
     found = [name for name, h in zip(classes, hit[0].tolist()) if h]
     what = ", ".join(found) if found else "no form of a known type"
-    console.print(f"{path}: {what}", markup=False, highlight=False)
+    console.print(f"{path}: {what}", markup=False, highlight=False, soft_wrap=True)
     table = Table("type of form", "probability")
     for name, p in sorted(zip(classes, probability[0].tolist()), key=lambda item: -item[1]):
         table.add_row(name, f"{p:.3f}")
