@@ -63,14 +63,15 @@ def main() -> int:
     parser.add_argument("--workers", type=positive, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--predict", type=Path, metavar="FILE.html", help="classify one page")
     args = parser.parse_args()
-    console = Console()
+    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+    console = Console(**plain)
     try:
         if args.predict is not None:
             return classify(args.predict, args.out, console)
         return compare(args, console)
     except (HSAError, OSError) as error:
         line = " ".join(f"error: {error}".splitlines())
-        Console(stderr=True, soft_wrap=True).print(line, style="red", markup=False, highlight=False)
+        Console(stderr=True, soft_wrap=True, **plain).print(line, style="red")
         return 1
 
 
@@ -257,7 +258,7 @@ def classify(path: Path, out: Path, console: Console) -> int:
     hit, probability = page_labels(logits, torch.zeros(forms, dtype=torch.int64), 1)
     found = [name for name, h in zip(classes, hit[0].tolist()) if h]
     what = ", ".join(found) if found else "no form of a known type"
-    console.print(f"{path}: {what}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{path}: {what}", soft_wrap=True)
     table = Table("type of form", "probability")
     for name, p in sorted(zip(classes, probability[0].tolist()), key=lambda item: -item[1]):
         table.add_row(name, f"{p:.3f}")

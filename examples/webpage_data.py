@@ -38,6 +38,9 @@ def focus(
     half as many at least), the ``before`` leaves in front of it, and the first ``headings`` words
     of the title and the headings; of a page without a form the first 32 leaves beside them.  Of
     pages with so many forms that more than ``most`` leaves are left, less of every form is kept.
+
+    A heading of a single word, or of nothing but a link, is no node of the tree (``from_html``
+    collapses such nodes), so it is not known as one here.
     """
     plan, kind = tree.plan, tree.leaf_kind
 

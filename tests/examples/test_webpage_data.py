@@ -1,0 +1,312 @@
+"""Pages of the web page classifier: what is kept of a page, folds, labels of pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Batch
+from webpage_cases import FORMS, kept
+from webpage_data import (
+    HEADINGS,
+    HTML_OPTIONS,
+    NOT_NEEDED,
+    Pages,
+    focus,
+    page_labels,
+    page_of_form,
+    targets,
+)
+
+from hsa_geo.builders import from_html
+from hsa_geo.builders.html import LeafKind
+from hsa_geo.data import SignalTree
+
+
+def words(stem: str, count: int) -> str:
+    return " ".join(f"{stem}{i}" for i in range(count))
+
+
+def names(stem: str, count: int) -> list[str]:
+    return [f"{stem}{i}" for i in range(count)]
+
+
+def fields(stem: str, count: int) -> str:
+    return "".join(f"<input name={stem}{i}>" for i in range(count))
+
+
+def field_names(stem: str, count: int) -> list[str]:
+    return [f"input[text] {stem}{i}" for i in range(count)]
+
+
+# What is kept of a page #####################################################
+
+
+def test_a_form_and_what_is_around_it():
+    page = (
+        f"<title>Shop of old books</title><p>{words('nav', 20)}</p>"
+        f"<form>{words('w', 3)} <input name=q></form><p>{words('tail', 20)}</p>"
+    )
+    _, found = kept(page, before=2, headings=3)
+    assert found == ["Shop", "of", "old", "nav18", "nav19", *names("w", 3), "input[text] q"]
+
+
+@pytest.mark.parametrize(
+    ("controls", "count", "keeps"),
+    [
+        (3, 4, (3, 4)),  # all of it
+        (3, 20, (3, 7)),  # up to ten
+        (7, 20, (7, 5)),  # half as many words at least
+        (20, 20, (10, 5)),
+        (20, 2, (10, 2)),
+        (0, 20, (0, 10)),
+    ],
+)
+def test_controls_first_then_words(controls, count, keeps):
+    page = f"<p>Hi</p><form>{words('w', count)} {fields('c', controls)}</form>"
+    _, found = kept(page, per_form=10, before=0)
+    assert found == names("w", keeps[1]) + field_names("c", keeps[0])
+
+
+def test_headings_share_their_words():
+    page = (
+        f"<title>{words('t', 4)}</title><h1>{words('h', 4)}</h1><p>{words('p', 9)}</p>"
+        f"<h2>{words('i', 4)}</h2><h3>{words('j', 4)}</h3><form><input name=q></form>"
+    )
+    _, found = kept(page, headings=10, before=0)
+    assert found == names("t", 4) + names("h", 4) + names("i", 2) + ["input[text] q"]
+    _, found = kept(page, headings=0, before=0)
+    assert found == ["input[text] q"]
+
+
+def test_a_page_without_a_form():
+    page = f"<p>{words('w', 100)}</p><h2>{words('h', 5)}</h2><p>{words('v', 9)}</p>"
+    small, found = kept(page)
+    assert found == names("w", 32) + names("h", 5)
+    assert small.form_node.tolist() == []
+
+
+def test_a_page_of_very_many_forms_is_bounded():
+    form = f"<form>{words('w', 40)}{fields('c', 10)}</form>"
+    small, found = kept(f"<p>{words('p', 9)}</p>{form * 30}", most=200)
+    assert len(small.form_node) == 30
+    assert len(found) <= 200
+    assert len(found) >= 100  # not cut more than by halves
+    single = from_html("<form><input name=q></form>" * 300, **HTML_OPTIONS)
+    assert focus(single).num_leaves == 300  # each keeps a leaf, whatever that adds up to
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "word",
+        "<p>.</p>word",
+        "<form><input></form>",
+        "<form>word</form>",
+        "<form><input type=hidden name=h></form>word",
+        "<form></form><form></form>word",
+        "<title>word</title>",
+        "<h1>two words</h1>",
+        "<img alt=''>",
+        "<div hidden><form hidden><input></form></div>",
+        "<table><form><tr><td><input></td></tr></form></table>",
+        "<table><form><tr><td><form><input></form></td></tr></form></table>",
+        "<iframe></iframe>",
+    ],
+)
+@pytest.mark.parametrize("limits", [{}, {"per_form": 1, "before": 0, "headings": 0}])
+def test_never_an_empty_tree(page, limits):
+    whole = from_html(page, **HTML_OPTIONS)
+    small, found = kept(page, **limits)
+    assert len(found) == small.num_leaves >= 1
+    assert len(small.form_node) == len(whole.form_node)
+    assert small.form_order.tolist() == whole.form_order.tolist()
+    small.validate()
+
+
+def test_what_the_model_does_not_need_is_gone():
+    whole = from_html(f"<p>Hi you</p>{FORMS[0]}", **HTML_OPTIONS)
+    before = set(whole.keys())
+    small = focus(whole)
+    assert not set(NOT_NEEDED) & set(small.keys())
+    assert set(whole.keys()) == before  # the page itself is left alone
+    batch = Batch.from_data_list([small, focus(from_html("<p>Hi</p>", **HTML_OPTIONS))])
+    assert batch.num_graphs == 2
+
+
+def leaves_below(tree: SignalTree, node: int) -> list[int]:
+    parent = dict(zip(tree.tree_index[1].tolist(), tree.tree_index[0].tolist()))
+    found = []
+    for leaf in range(tree.num_leaves):
+        at = leaf
+        while at != node and at in parent:
+            at = parent[at]
+        found += [leaf] if at == node else []
+    return found
+
+
+def kept_by_hand(tree: SignalTree, per_form=48, before=8, headings=32, most=256) -> set[int]:
+    """The docstring of ``focus``, one leaf at a time."""
+    control = (tree.leaf_kind == LeafKind.CONTROL).tolist()
+    forms = [leaves_below(tree, node) for node in tree.form_node.tolist()]
+    inner = range(tree.num_leaves, tree.num_tree_nodes)
+    titles = sorted(leaves_below(tree, i) for i in inner if tree.tree_name[i] in HEADINGS)
+    while True:
+        out: set[int] = set()
+        for form in forms:
+            fields = [i for i in form if control[i]][:per_form]
+            others = [i for i in form if not control[i]]
+            room = max(per_form - len(fields), -(-per_form // 2))
+            out |= {*fields, *others[:room], *range(max(0, form[0] - before), form[0])}
+        out |= set([i for title in titles for i in title][:headings])
+        if not forms:
+            out |= set(range(min(32, tree.num_leaves)))
+        if len(out) <= most or per_form == 1:
+            return out
+        per_form, before = max(1, per_form // 2), before // 2
+
+
+def random_page(seed: int) -> str:
+    rng = np.random.default_rng(seed)
+    parts = [f"<title>{words('t', int(rng.integers(0, 9)))}</title>"]
+    for k in range(int(rng.integers(1, 14))):
+        what = rng.choice(["p", "h1", "h3", "form", "form"])
+        n, m = (int(i) for i in rng.integers(1, 60, 2))
+        inside = words(f"a{k}x", n) + (fields(f"c{k}x", m) if what == "form" else "")
+        parts.append(f"<{what}>{inside}</{what}>")
+    return "<div>".join(parts)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("limits", [{}, {"per_form": 7, "before": 3, "headings": 5, "most": 20}])
+def test_random_pages_by_hand(seed, limits):
+    page = random_page(seed)
+    small, _ = kept(page, **limits)
+    expected = kept_by_hand(from_html(page, **HTML_OPTIONS), **limits)
+    assert set(small.row.tolist()) == expected
+
+
+@pytest.mark.download
+def test_real_pages_keep_their_forms(form_pages_dataset):
+    chosen = list(range(0, len(form_pages_dataset), 40))
+    for i in chosen:
+        whole = form_pages_dataset[i]
+        whole.row = torch.arange(whole.num_leaves)
+        small = focus(whole)
+        assert small.num_leaves >= 1
+        assert torch.equal(small.form_label, whole.form_label)
+        assert len(small.form_node) == len(whole.form_node)
+        if whole.num_leaves < 3000:
+            assert set(small.row.tolist()) == kept_by_hand(whole)
+
+
+# From forms to pages ########################################################
+
+
+def logits_of(rows: list[list[float]]) -> torch.Tensor:
+    """Logits of forms from probabilities of the first classes; the rest shares what is left."""
+    out = torch.zeros(len(rows), 9)
+    for i, row in enumerate(rows):
+        out[i] = (1 - sum(row)) / (9 - len(row))
+        out[i, : len(row)] = torch.tensor(row)
+    return out.log()
+
+
+def test_page_labels_are_the_union_and_noisy_or():
+    logits = logits_of([[0.8, 0.1], [0.3, 0.6], [0.5, 0.4]])
+    hit, probability = page_labels(logits, torch.tensor([0, 0, 2]), 3)
+    assert hit.tolist() == [[1, 1, 0, 0, 0, 0, 0, 0], [0] * 8, [1, 0, 0, 0, 0, 0, 0, 0]]
+    assert probability[0, :2].tolist() == pytest.approx([1 - 0.2 * 0.7, 1 - 0.9 * 0.4], abs=1e-5)
+    assert probability[1].tolist() == [0.0] * 8
+    assert probability[2, :2].tolist() == pytest.approx([0.5, 0.4], abs=1e-5)
+    assert hit.shape == probability.shape == (3, 8)
+
+
+def test_a_skipped_form_gives_no_label():
+    logits = torch.zeros(1, 9)
+    logits[0, 8] = 9.0
+    hit, probability = page_labels(logits, torch.tensor([0]), 1)
+    assert hit.tolist() == [[0] * 8]
+    assert float(probability.max()) < 0.01
+
+
+def test_no_forms_and_certain_forms():
+    hit, probability = page_labels(torch.zeros(0, 9), torch.zeros(0, dtype=torch.int64), 2)
+    assert hit.tolist() == probability.tolist() == [[0.0] * 8] * 2
+    sure = torch.full((4, 9), -1e4)
+    sure[:, 3] = 1e4
+    hit, probability = page_labels(sure, torch.zeros(4, dtype=torch.int64), 1)
+    assert hit.tolist() == [[0, 0, 0, 1, 0, 0, 0, 0]]
+    assert bool(torch.isfinite(probability).all())
+    assert float(probability[0, 3]) == pytest.approx(1.0)
+
+
+def test_targets():
+    assert targets(torch.tensor([0, 7, -1, -2])).tolist() == [0, 7, -1, 8]
+
+
+def test_page_of_form(small_web):
+    for chosen, batch in small_web.batches(np.arange(25), 10):
+        expected = [k for k, i in enumerate(chosen) for _ in small_web.trees[i].form_node]
+        assert page_of_form(batch).tolist() == expected
+
+
+# Folds ######################################################################
+
+
+def check_folds(pages: Pages) -> None:
+    everything, tests = np.arange(len(pages.group)), []
+    for fold in range(5):
+        train, validation, test = parts = pages.split(fold)
+        groups = [set(pages.group[part].tolist()) for part in parts]
+        assert not groups[0] & groups[1]
+        assert not groups[0] & groups[2]
+        assert not groups[1] & groups[2]
+        assert min(len(part) for part in parts) > 0
+        assert bool(pages.complete[np.concatenate([validation, test])].all())
+        assert len(set(np.concatenate(parts).tolist())) == sum(map(len, parts))
+        # Nothing is left out but pages of held-out domains that are not complete.
+        left = np.setdiff1d(everything, np.concatenate(parts))
+        assert not pages.complete[left].any()
+        assert not set(pages.group[left].tolist()) & groups[0]
+        tests.append(test)
+        for a, b in zip(parts, pages.split(fold)):
+            assert np.array_equal(a, b)
+    assert sorted(np.concatenate(tests).tolist()) == np.flatnonzero(pages.complete).tolist()
+    train, validation, test = pages.split(None)
+    assert len(test) == 0
+    assert not set(pages.group[train].tolist()) & set(pages.group[validation].tolist())
+    assert len(train) > 0.7 * len(everything)
+
+
+def test_folds(small_web):
+    check_folds(small_web)
+
+
+@pytest.mark.download
+def test_real_folds_of_the_classifier(form_pages_dataset):
+    dataset = form_pages_dataset
+    complete = dataset.column("complete").numpy().reshape(-1)
+    pages = Pages(dataset, [], dataset.column("y").numpy(), complete, np.asarray(dataset.groups()))
+    check_folds(pages)
+    sizes = [len(pages.split(fold)[2]) for fold in range(5)]
+    assert sum(sizes) == 599
+    assert max(sizes) - min(sizes) <= 2
+
+
+def test_batches(small_web):
+    pages = np.arange(3, 40)
+
+    def drawn(rng: np.random.Generator | None) -> Iterator[int]:
+        for chosen, batch in small_web.batches(pages, 8, rng):
+            assert batch.num_graphs == len(chosen) <= 8
+            sizes = [small_web.trees[i].num_leaves for i in chosen]
+            assert torch.bincount(batch.batch).tolist() == sizes
+            yield from chosen.tolist()
+
+    assert list(drawn(None)) == pages.tolist()
+    first, again, other = (list(drawn(np.random.default_rng(s))) for s in (0, 0, 1))
+    assert sorted(first) == pages.tolist()
+    assert first == again != other
