@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hsa_geo.data.buckets import Bucket
 from hsa_geo.data.plan import TreePlan
-from hsa_geo.ops.edge import SiblingInput
+from hsa_geo.ops.edge import SiblingInput, log_safe
 from hsa_geo.ops.segment import segment_expand, segment_sum
 from hsa_geo.ops.walk import leaf_paths, slot_means
 
@@ -100,13 +100,11 @@ def _attention(
         hidden = hidden | ~bucket.valid[:, None, None, :]
     score = score.masked_fill(hidden, -torch.inf)
 
-    lonely = None
-    if bias is not None:  # rows with nothing left
-        lonely = score.detach().amax(-1, keepdim=True) == -torch.inf
-        score = score.masked_fill(lonely, 0.0)
-    share, log_sum = score.softmax(-1), score.logsumexp(-1, keepdim=True)
-    if lonely is not None:
-        share, log_sum = share.masked_fill(lonely, 0.0), log_sum.masked_fill(lonely, -torch.inf)
+    # Not softmax and logsumexp: for rows this short the plain operations are three times faster.
+    top = score.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(score.dtype).min)
+    weight = score.sub_(top).exp_()
+    total = weight.sum(-1, keepdim=True)
+    share, log_sum = weight / torch.where(total > 0, total, 1.0), top + log_safe(total)
     if mask is not None:
         share = share * mask[public].permute(0, 3, 1, 2)
     out = torch.bmm(share.view(k * heads, w, w), batch(value))

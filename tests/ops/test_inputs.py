@@ -172,3 +172,42 @@ def test_features_that_do_not_fit(x, quote):
         check_features(x, TREE.plan, 5)
     assert quote in str(caught.value)
     check_features(torch.randn(4, 9), TREE.plan, -1)
+
+
+def forest() -> Batch:
+    return Batch.from_data_list([TREE, SignalTree.from_parents([-1]), TREE])
+
+
+@pytest.mark.parametrize("backend", ["edge", "block"])
+@pytest.mark.parametrize("energy", ["dot", "l2"])
+@pytest.mark.parametrize("name", ["q", "k", "v"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e30])
+def test_what_one_tree_holds_does_not_reach_another(backend, energy, name, value):
+    batch = forest()
+    given = {name: torch.randn(9, H, D) for name in ("q", "k", "v")}
+    expected = hsa_attention(**given, tree=batch, energy=energy, backend=backend)
+    given[name] = given[name].clone()
+    given[name][2] = value
+    given = {name: t.requires_grad_() for name, t in given.items()}
+    out = hsa_attention(**given, tree=batch, energy=energy, backend=backend)
+    torch.testing.assert_close(out[4:], expected[4:])
+    out[4:].sum().backward()
+    assert all(t.grad.isfinite().all() for t in given.values())
+
+
+def test_l2_is_computed_around_the_keys_of_each_tree():
+    batch = forest()
+    q, k = torch.randn(2, 9, H, D)
+    shift = torch.tensor([1e5, 0.0, -1e5])[batch.batch][:, None, None]
+    inputs = check_inputs(q + shift, k + shift, None, batch, energy="l2")
+    assert inputs.key.abs().max() < 10
+    means = inputs.key.new_zeros(3, H, D).index_add_(0, batch.batch, inputs.key)
+    torch.testing.assert_close(means, torch.zeros_like(means), atol=0.2, rtol=0)
+
+
+def test_dropout_is_refused_where_it_would_be_ignored():
+    q = torch.randn(4, H, D)
+    for function in (attention_matrix, attention_weights, tree_energy):
+        with pytest.raises(UnsupportedError, match=r"dropout=0\.5"):
+            function(q, q, TREE, dropout=0.5)
+        function(q, q, TREE, dropout=0.0)
