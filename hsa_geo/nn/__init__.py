@@ -5,7 +5,7 @@ from hsa_geo.nn.deep_set import DeepSetConv
 from hsa_geo.nn.encoder import EncoderBlock, HSAEncoder
 from hsa_geo.nn.flat import FlatConv
 from hsa_geo.nn.models import SubtreeClassifier
-from hsa_geo.nn.position import FourierPosition, PositionEmbedding
+from hsa_geo.nn.position import FourierPosition, PositionEmbedding, ReadingOrder
 from hsa_geo.nn.readout import SubtreeReadout, subtree_mean
 from hsa_geo.nn.tokens import TokenBags, TokenEncoder, token_bags
 
@@ -17,6 +17,7 @@ __all__ = [
     "HSAConv",
     "HSAEncoder",
     "PositionEmbedding",
+    "ReadingOrder",
     "SubtreeClassifier",
     "SubtreeReadout",
     "TokenBags",

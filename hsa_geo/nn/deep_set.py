@@ -9,7 +9,6 @@ from torch_geometric.utils import scatter
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
-from hsa_geo.nn.flat import leaf_batch
 from hsa_geo.ops.inputs import as_plan, check_features
 
 __all__ = ["DeepSetConv"]
@@ -60,7 +59,7 @@ class DeepSetConv(nn.Module):
         plan = as_plan(tree)
         check_features(x, plan, self.lin.in_channels)
         own, mean, top = self.lin(x).chunk(3, -1)
-        batch, size = leaf_batch(plan), plan.num_trees
+        batch, size = plan.leaf_tree, plan.num_trees
         mean = scatter(mean, batch, dim=0, dim_size=size, reduce="mean")
         top = scatter(top, batch, dim=0, dim_size=size, reduce="max")
         out = own + (mean + top).index_select(0, batch)

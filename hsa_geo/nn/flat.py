@@ -14,28 +14,18 @@ from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.ops.inputs import as_plan, check_features
 
-__all__ = ["FlatConv", "leaf_batch"]
-
-
-def leaf_batch(plan: TreePlan) -> Tensor:
-    """Index of the tree of every leaf ``[N]``, in order of rows.
-
-    Example:
-        >>> leaf_batch(SignalTree.from_parents([2, 2, -1]).plan).tolist()
-        [0, 0]
-    """
-    tree = torch.arange(plan.num_trees, device=plan.device)
-    order = torch.repeat_interleave(tree, plan.count[: plan.num_trees])  # depth-first
-    batch = torch.empty_like(order)
-    batch[plan.leaf_order] = order
-    return batch
+__all__ = ["FlatConv"]
 
 
 class FlatConv(nn.Module):
     r"""Softmax attention among all leaves of each tree, blind to the hierarchy: :math:`O(N^2)`.
 
-    Same parameters, arguments and shapes as :class:`~hsa_geo.nn.HSAConv`, so that one can stand
-    in for the other; trees of a batch are padded to the longest and masked.
+    With :class:`~hsa_geo.nn.HSAConv` it shares the input and output shapes, the arguments named
+    below and, without positions and ``qk_norm``, the parameters, so that one's ``state_dict`` fits
+    the other; on trees of depth one both compute the same.  It has no ``qk_norm``, ``energy``,
+    ``scale`` or ``backend``, takes no ``pos`` or ``pair_bias`` and returns no attention weights,
+    its ``dropout`` drops single weights rather than blocks, and its positions are those of
+    leaves.  Trees of a batch are padded to the longest and masked.
 
     Args:
         in_channels (int): Size of each leaf's features, or ``-1`` to infer it.
@@ -46,12 +36,13 @@ class FlatConv(nn.Module):
             (default: :obj:`0.0`)
         bias (bool): Add a learned bias to the output. (default: :obj:`True`)
         position (torch.nn.Module, optional): Maps a tree to embeddings ``[N, H or 1, P]`` of its
-            leaves, which score e . e more, e.g. :class:`~hsa_geo.nn.FourierPosition` of the
-            reading order. (default: :obj:`None`)
+            leaves, which score e . e more, e.g. :class:`~hsa_geo.nn.ReadingOrder`.
+            (default: :obj:`None`)
 
     Example:
+        >>> from hsa_geo.nn import ReadingOrder
         >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1], x=torch.randn(4, 16))
-        >>> FlatConv(16, 8, heads=2)(tree.x, tree).shape
+        >>> FlatConv(16, 8, heads=2, position=ReadingOrder(8, heads=2))(tree.x, tree).shape
         torch.Size([4, 16])
     """
 
@@ -93,7 +84,7 @@ class FlatConv(nn.Module):
         if self.position is not None:
             e = self.position(tree).expand(-1, self.heads, -1)
             q, k = torch.cat([q, e / scale], -1), torch.cat([k, e], -1)
-        batch = leaf_batch(plan)
+        batch = plan.leaf_tree
         order = plan.leaf_order if bool((batch.diff() < 0).any()) else None  # tree by tree
         if order is not None:
             q, k, v, batch = (t.index_select(0, order) for t in (q, k, v, batch))

@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from torch_geometric.nn.inits import reset
 
 from hsa_geo.data.domain import Domain
+from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import DomainError, ShapeError
+from hsa_geo.ops.inputs import as_plan
 
-__all__ = ["FourierPosition", "PositionEmbedding"]
+__all__ = ["FourierPosition", "PositionEmbedding", "ReadingOrder"]
 
 
 class FourierPosition(nn.Module):
@@ -184,3 +186,48 @@ class PositionEmbedding(nn.Module):
                 )
             out = out.index_copy(0, rows, e.expand(-1, self.heads, -1).to(dtype))
         return out
+
+
+class ReadingOrder(nn.Module):
+    """Embeddings of the places 0, 1, ... of the leaves in their tree's reading order.
+
+    The position module of :class:`~hsa_geo.nn.FlatConv`, which knows no other position:
+    :class:`FourierPosition` of the place of each leaf in the depth-first order of its own tree.
+
+    Args:
+        channels (int): Number of features P, even. (default: :obj:`16`)
+        heads (int): Number of heads. (default: :obj:`1`)
+
+    Shapes:
+        - **input:** a :class:`~hsa_geo.data.SignalTree`, a batch of them, or their plan
+        - **output:** :math:`(N, H, P)`, a row per leaf, float32 at least
+
+    Raises:
+        ShapeError: If ``channels`` is odd, or the input is something else.
+
+    Example:
+        >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1])
+        >>> ReadingOrder(8, heads=2)(tree).shape
+        torch.Size([4, 2, 8])
+    """
+
+    def __init__(self, channels: int = 16, heads: int = 1) -> None:
+        super().__init__()
+        self.channels, self.heads = channels, heads
+        self.embed = FourierPosition(1, channels, heads)
+
+    def reset_parameters(self) -> None:
+        """Draw the frequencies anew and set length and strength to their initial values."""
+        self.embed.reset_parameters()
+
+    def forward(self, tree: SignalTree | TreePlan) -> Tensor:
+        """Embeddings ``[N, H, P]`` of the leaves of a tree or batch."""
+        plan = as_plan(tree)
+        first = plan.leaf_start[: plan.num_trees]  # in depth-first order, of every tree
+        place = torch.empty_like(plan.leaf_order)
+        place[plan.leaf_order] = torch.arange(plan.num_leaves, device=plan.device)
+        place = place - first[plan.leaf_tree]
+        return self.embed(place[:, None].to(torch.float32))
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.channels}, heads={self.heads})"

@@ -9,8 +9,7 @@ from torch_geometric.data import Batch
 
 from hsa_geo.data import SignalTree, TreePlan
 from hsa_geo.errors import ShapeError
-from hsa_geo.nn import FlatConv, FourierPosition, HSAConv
-from hsa_geo.nn.flat import leaf_batch
+from hsa_geo.nn import FlatConv, HSAConv, ReadingOrder
 from hsa_geo.testing import assert_forest_equals_trees, random_tree
 
 
@@ -19,17 +18,6 @@ def tree_with(seed: int, shape: str = "mixed") -> SignalTree:
     generator = torch.Generator().manual_seed(seed)
     tree.x = torch.randn(tree.num_leaves, 6, generator=generator)
     return tree
-
-
-class ReadingOrder(nn.Module):
-    """Positions of the leaves 0, 1, ... of each tree."""
-
-    def __init__(self, heads: int = 1) -> None:
-        super().__init__()
-        self.embed = FourierPosition(1, 8, heads)
-
-    def forward(self, tree) -> torch.Tensor:
-        return self.embed(torch.arange(float(tree.num_nodes))[:, None])
 
 
 def by_hand(conv: FlatConv, x: torch.Tensor, e: torch.Tensor | None = None) -> torch.Tensor:
@@ -52,7 +40,7 @@ def test_by_hand(concat):
 @pytest.mark.parametrize("heads", [1, 2])
 def test_positions_by_hand(heads):
     tree = tree_with(0)
-    position = ReadingOrder(heads)
+    position = ReadingOrder(8, heads)
     conv = FlatConv(6, 4, heads=2, position=position)
     expected = by_hand(conv, tree.x, position(tree))
     assert torch.allclose(conv(tree.x, tree), expected, atol=1e-5)
@@ -75,18 +63,12 @@ def test_trees_whose_leaves_interleave():
     """Leaves 0, 2 belong to one tree, 1, 3 to another."""
     index = torch.tensor([[4, 4, 5, 5], [0, 2, 1, 3]])
     plan = TreePlan.from_index(index, torch.tensor([1, 1, 1, 1, 0, 0]))
-    assert leaf_batch(plan).tolist() == [0, 1, 0, 1]
     conv = FlatConv(6, 4, heads=2)
     x = torch.randn(4, 6)
     out = conv(x, plan)
     one = SignalTree.from_parents([2, 2, -1])
     assert torch.allclose(out[[0, 2]], conv(x[[0, 2]], one), atol=1e-6)
     assert torch.allclose(out[[1, 3]], conv(x[[1, 3]], one), atol=1e-6)
-
-
-def test_leaf_batch_is_pygs_batch():
-    batch = Batch.from_data_list([tree_with(seed) for seed in range(6)])
-    assert torch.equal(leaf_batch(batch.plan), batch.batch)
 
 
 @pytest.mark.parametrize("p", [0.5, 1.0])

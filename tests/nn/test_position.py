@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch_geometric.data import Batch
 
-from hsa_geo.data import Domain, SignalTree
+from hsa_geo.data import Domain, SignalTree, TreePlan
 from hsa_geo.errors import DomainError, ShapeError
-from hsa_geo.nn import FourierPosition, PositionEmbedding
+from hsa_geo.nn import FlatConv, FourierPosition, PositionEmbedding, ReadingOrder
 from hsa_geo.testing import random_tree
 
 
@@ -230,3 +230,48 @@ def test_dtypes_and_reset():
     before = embed(tree)
     embed.reset_parameters()
     assert not torch.allclose(embed(tree), before)
+
+
+# ReadingOrder ####################################################################################
+
+
+def test_reading_order_counts_the_leaves_of_each_tree():
+    embed = ReadingOrder(8, heads=2)
+    trees = [random_tree(seed) for seed in range(6)]
+    places = torch.cat([torch.arange(tree.num_leaves) for tree in trees])
+    expected = embed.embed(places[:, None].float())
+    assert torch.allclose(embed(Batch.from_data_list(trees)), expected, atol=1e-6)
+
+
+def test_reading_order_of_trees_whose_leaves_interleave():
+    index = torch.tensor([[4, 4, 5, 5], [2, 0, 1, 3]])  # rows 2, 0 and rows 1, 3
+    plan = TreePlan.from_index(index, torch.tensor([1, 1, 1, 1, 0, 0]))
+    embed = ReadingOrder(8)
+    expected = embed.embed(torch.tensor([[1.0], [0.0], [0.0], [1.0]]))
+    assert torch.equal(embed(plan), expected)
+
+
+def test_reading_order_tells_leaves_apart_in_flat_attention():
+    tree = sequence(0, 0, 0, 0)
+    x = torch.ones(4, 4)
+    x[1] += 1
+    out = FlatConv(4, 4)(x, tree)
+    assert torch.allclose(out[0], out[3])
+    conv = FlatConv(4, 4, position=ReadingOrder())
+    out = conv(x, tree)
+    assert not torch.allclose(out[0], out[3], atol=1e-4)
+    out.square().sum().backward()
+    assert all(p.grad is not None for p in conv.parameters())
+
+
+def test_reading_order_reset_repr_and_refusals():
+    embed = ReadingOrder(8, heads=2)
+    before = embed(sequence(0, 1))
+    embed.reset_parameters()
+    assert not torch.allclose(embed(sequence(0, 1)), before)
+    assert repr(embed) == "ReadingOrder(8, heads=2)"
+    assert embed.bfloat16()(sequence(0, 1)).dtype == torch.float32
+    with pytest.raises(ShapeError, match="channels=7"):
+        ReadingOrder(7)
+    with pytest.raises(ShapeError, match="Tensor"):
+        embed(torch.arange(3))
