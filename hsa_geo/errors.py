@@ -19,6 +19,7 @@ from __future__ import annotations
 __all__ = [
     "ArchiveError",
     "BuilderError",
+    "DecodingWarning",
     "DomainError",
     "DownloadError",
     "FileFormatError",
@@ -92,6 +93,10 @@ class MissingPackageError(HSAError, ImportError):
 
 class HSAWarning(UserWarning):
     """Base class of the warnings of hsa_geo."""
+
+
+class DecodingWarning(HSAWarning):
+    """Bytes of a page are no text in its charset; the message says how many characters."""
 
 
 class TruncationWarning(HSAWarning):

@@ -15,12 +15,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hsa_geo.builders.html import Field, LeafKind, form_fields, from_html, parse_html
+    from hsa_geo.builders.html import (
+        Field,
+        LeafKind,
+        form_elements,
+        form_fields,
+        from_html,
+        parse_html,
+    )
     from hsa_geo.builders.networkx import from_networkx
 
 __all__ = [
     "Field",
     "LeafKind",
+    "form_elements",
     "form_fields",
     "from_html",
     "from_networkx",

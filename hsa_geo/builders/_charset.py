@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import codecs
 import re
+import warnings
 
-from hsa_geo.errors import BuilderError
+from hsa_geo.errors import BuilderError, DecodingWarning
 
 __all__ = ["codec_of_label", "decode_page", "sniff_codec"]
 
@@ -197,7 +198,7 @@ def sniff_codec(data: bytes, charset: str | None = None) -> tuple[str, int]:
 
 
 def decode_page(data: bytes, charset: str | None = None) -> str:
-    r"""Decode a page's bytes; undecodable bytes become U+FFFD, as in a browser.
+    r"""Decode a page's bytes; undecodable bytes become U+FFFD, as in a browser, with a warning.
 
     Args:
         data: The page.
@@ -209,6 +210,9 @@ def decode_page(data: bytes, charset: str | None = None) -> str:
     Raises:
         BuilderError: If ``charset`` is unknown, or the bytes are an image, PDF or archive.
 
+    Warns:
+        DecodingWarning: If bytes cannot be decoded; once, with the number of characters.
+
     Example:
         >>> decode_page(b"\xff\xfeh\x00i\x00"), decode_page(b"caf\xe9")
         ('hi', 'café')
@@ -218,4 +222,16 @@ def decode_page(data: bytes, charset: str | None = None) -> str:
             raise BuilderError(f"the source starts with {magic!r}, it is {what}: {remedy}.")
     codec, skip = sniff_codec(data, charset)
     single_byte = codec.startswith(("cp125", "iso8859", "cp874", "cp866", "koi8", "mac"))
-    return data[skip:].decode(codec, "hsa_geo.c1" if single_byte else "replace")
+    data = data[skip:]
+    text = data.decode(codec, "hsa_geo.c1" if single_byte else "replace")
+    if "\ufffd" in text:
+        # A page may hold U+FFFD itself: what is left where bad bytes are skipped.
+        bad = text.count("\ufffd") - data.decode(codec, "ignore").count("\ufffd")
+        if bad:
+            warnings.warn(
+                f"{bad} of {len(text)} characters of the page cannot be decoded as {codec} and "
+                "are lost (U+FFFD): if that is not its charset, give the right one as charset=.",
+                DecodingWarning,
+                stacklevel=4,
+            )
+    return text

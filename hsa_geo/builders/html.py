@@ -73,6 +73,9 @@ def parse_html(
         LimitError: If it exceeds a limit.
         MissingPackageError: If selectolax is not installed, or older than 1.0.1.
 
+    Warns:
+        DecodingWarning: If bytes cannot be decoded in the page's charset.
+
     Example:
         >>> parse_html("<p>Hello").css_first("p").text()
         'Hello'
@@ -213,6 +216,11 @@ def from_html(
         MissingPackageError: If selectolax or, for images, Pillow is not installed.
         OSError: If the file cannot be read.
 
+    Warns:
+        DecodingWarning: If bytes cannot be decoded in the page's charset; their characters are
+            lost.
+        TruncationWarning: If something is left out.
+
     Example:
         >>> tree = from_html(b"<h1>Search</h1><form><input name=q placeholder='your words'></form>")
         >>> tree.num_leaves, tree.form_node.tolist(), tree.leaf_kind.tolist()
@@ -244,8 +252,9 @@ def from_html(
     nodes = PageArrays(walk)
     if not nodes.inner[1:].size or nodes.inner.all():
         raise BuilderError(
-            "the page shows nothing (no word, image or form control): skip it, or pass "
-            "include_hidden=True if its content waits for a script."
+            "the page shows nothing: no word, image or form control is visible (punctuation and "
+            "symbols are not words); skip it, or pass include_hidden=True if its content waits "
+            "for a script."
         )
     nodes.limit_leaves(max_leaves, on_limit)
     if collapse:

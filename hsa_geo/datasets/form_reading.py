@@ -10,6 +10,7 @@ Example:
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,9 +29,13 @@ from hsa_geo.datasets.form_labels import (
     registered_domain,
     site,
 )
-from hsa_geo.errors import ArchiveError
+from hsa_geo.errors import ArchiveError, DecodingWarning
 
 __all__ = ["Annotation", "Matching", "label_statistics", "match_forms", "read_page", "report_text"]
+
+
+#: Warnings of the builder that the report counts instead of showing them page by page.
+_COUNTED = (DecodingWarning,)
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,8 @@ class Matching:
             another place (``by_names``); ``unmatched_labels`` and ``unmatched_forms`` that are
             in no pair; ``nodes`` that stand for a form in the trees, ``labelled_nodes`` of them
             with a class; ``labelled_without_node``: forms with a class that the parser found,
-            but left without any visible content.
+            but left without any visible content; ``undecodable_pages`` with bytes that are no
+            text in the page's charset.
         unmatched: Page, place in the index and code of each unmatched label.
         without_node: The same for each of ``labelled_without_node``.
 
@@ -208,9 +214,9 @@ def read_page(
         >>> tree.form_label, tree.complete
         (tensor([0]), tensor([True]))
     """
-    tree = from_html(source, **(options or {}))
-    found = _listed_fields(parse_html(source), page)
-    labels, how = match_forms(page, found, tree.form_order.tolist())
+    tree, parser, warned = _build(source, options or {})
+    labels, how = match_forms(page, _listed_fields(parser, page), tree.form_order.tolist())
+    how.counts["undecodable_pages"] = int(DecodingWarning in warned)
     y, certain, complete = page_labels(page.labels)
     tree.page_id = torch.tensor([page.page_id])
     tree.form_label = torch.tensor(labels, dtype=torch.int64)
@@ -218,6 +224,18 @@ def read_page(
     tree.y_mask = torch.tensor([certain])
     tree.complete = torch.tensor([complete])
     return tree, how
+
+
+def _build(source: bytes, options: Mapping[str, Any]) -> tuple[SignalTree, Any, set[type[Warning]]]:
+    """The tree, the parsed page, and which of the warnings that the report counts it raised."""
+    with warnings.catch_warnings(record=True) as caught:
+        for category in _COUNTED:
+            warnings.simplefilter("always", category)
+        tree, parser = from_html(source, **options), parse_html(source)
+    for one in caught:
+        if not issubclass(one.category, _COUNTED):
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    return tree, parser, {one.category for one in caught}
 
 
 def _listed_fields(parser: Any, page: Annotation) -> list[list[str]]:
@@ -281,5 +299,9 @@ def report_text(report: Mapping[str, Any]) -> str:
         f"tree nodes of forms: {counts['nodes']}, {counts['labelled_nodes']} with a class; "
         f"{counts['labelled_without_node']} forms with a class show nothing and have no node",
     ]
+    if counts.get("undecodable_pages"):
+        lines.append(
+            f"{counts['undecodable_pages']} pages hold bytes that are no text in their charset"
+        )
     lines += [f"unreadable page {page}: {reason}" for page, reason in failed.items()]
     return "\n".join(lines)

@@ -13,10 +13,11 @@ Example:
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
-from hsa_geo.builders._html_walk import stands_for_form
-from hsa_geo.builders.html import parse_html
+from hsa_geo.builders.html import form_elements, parse_html
+from hsa_geo.errors import DecodingWarning
 
 __all__ = ["ATTRIBUTES", "form_texts", "page_text"]
 
@@ -54,7 +55,7 @@ def page_text(source: bytes | str, attributes: bool = False) -> str:
         >>> page_text("<title>A</title><b>big</b> <script>x()</script>word")
         'A big word'
     """
-    root = parse_html(source).root
+    root = _parse(source).root
     return "" if root is None else _text(root, attributes)
 
 
@@ -77,18 +78,14 @@ def form_texts(source: bytes | str, attributes: bool = False) -> list[str]:
         >>> form_texts("<form>one</form>two<form></form>")
         ['one', '']
     """
-    return [_text(element, attributes) for element in _form_elements(parse_html(source))]
+    return [_text(element, attributes) for element in form_elements(_parse(source))]
 
 
-def _form_elements(parser: Any) -> list[Any]:
-    """The element that holds each form's content, as the builder and form_fields see it."""
-    elements, taken = [], set()
-    for form in parser.css("form"):
-        if stands_for_form(form) and form.parent.mem_id not in taken:
-            form = form.parent
-            taken.add(form.mem_id)
-        elements.append(form)
-    return elements
+def _parse(source: bytes | str) -> Any:
+    """The parsed page; what could not be decoded is told where its tree is built."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DecodingWarning)
+        return parse_html(source)
 
 
 def _text(root: Any, attributes: bool) -> str:

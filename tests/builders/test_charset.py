@@ -1,10 +1,12 @@
+import warnings
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hsa_geo.builders import from_html
 from hsa_geo.builders._charset import _LABELS, _MAGIC, codec_of_label, decode_page, sniff_codec
-from hsa_geo.errors import BuilderError
+from hsa_geo.errors import BuilderError, DecodingWarning
 
 CHINESE = "登录系统"
 META = '<meta http-equiv="Content-Type" content="text/html; charset={}">'
@@ -78,7 +80,6 @@ def test_meta(meta: str) -> None:
         ("<p>é".encode("utf-16-be"), None, "<p>é"),
         ("<meta charset=utf-16>é".encode(), None, "<meta charset=utf-16>é"),
         ("<meta charset=utf-8>é".encode("cp1252"), "latin-1", "<meta charset=utf-8>é"),
-        (b"<meta charset=utf-8>caf\xe9!", None, "<meta charset=utf-8>caf\ufffd!"),
         ("é".encode("utf-16-le"), "utf-16", "é"),
         ("Привет".encode("cp1251"), "windows-1251", "Привет"),
         ("日本".encode("cp932"), "sjis", "日本"),
@@ -88,6 +89,38 @@ def test_meta(meta: str) -> None:
 )
 def test_evidence_in_order(data: bytes, charset: str | None, text: str) -> None:
     assert decode_page(data, charset) == text
+
+
+@pytest.mark.parametrize(
+    ("data", "charset", "text", "message"),
+    [
+        (
+            b"<meta charset=utf-8>caf\xe9!",
+            None,
+            "<meta charset=utf-8>caf\ufffd!",
+            "1 of 25 .*utf-8",
+        ),
+        ("\ufffd".encode() + b"\xff\xfe\xe9", "utf-8", "\ufffd" * 4, "3 of 4 .*utf-8"),
+        (b"\x81", "gbk", "\ufffd", "1 of 1 .*gb18030"),
+        (b"\xff\xfea\0b", None, "a\ufffd", "1 of 2 .*utf-16-le"),
+        (b"a\xff", "windows-1253", "a\ufffd", "1 of 2 .*cp1253"),
+    ],
+)
+def test_what_cannot_be_decoded_is_counted(data, charset, text, message) -> None:
+    with pytest.warns(DecodingWarning, match=message) as record:
+        assert decode_page(data, charset) == text
+    assert len(record) == 1
+    with pytest.warns(DecodingWarning, match="charset=") as record:
+        from_html(b"<p>ok <p>" + data, charset=charset or "utf-8")
+    assert len(record) == 1
+
+
+def test_a_replacement_character_of_the_page_itself_is_no_loss() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert decode_page("a\ufffdb".encode()) == "a\ufffdb"
+        assert decode_page("\ufeffa\ufffdb".encode("utf-16-le")) == "a\ufffdb"
+        assert decode_page(b"\x81", "windows-1252") == "\x81"
 
 
 @pytest.mark.parametrize("charset", ["utf-7", "klingon", ""])
@@ -117,6 +150,7 @@ def test_what_is_no_page_is_named(data: bytes, what: str) -> None:
         from_html(data)
 
 
+@pytest.mark.filterwarnings("ignore::hsa_geo.errors.DecodingWarning")
 @given(st.binary(max_size=200), st.sampled_from([None, "utf-8", "gbk", "big5", "utf-16", "sjis"]))
 def test_any_bytes_decode(data: bytes, charset: str | None) -> None:
     if not data.startswith(tuple(magic for magic, _, _ in _MAGIC)):

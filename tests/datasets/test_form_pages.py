@@ -69,7 +69,10 @@ def make_sdist(path, pages=PAGES):
         "formasaurus/data/index.json": json.dumps(index).encode(),
         "formasaurus/data/config.json": json.dumps(CONFIG).encode(),
         "formasaurus/data/model-field.joblib": pickle.dumps("never loaded"),
-        **{f"formasaurus/data/html/{k}.html": page[0].encode() for k, page in pages.items()},
+        **{
+            f"formasaurus/data/html/{k}.html": page[0].encode(errors="surrogateescape")
+            for k, page in pages.items()
+        },
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w:gz") as tar:
@@ -147,6 +150,7 @@ def test_report(small, capsys):
         "nodes": 11,
         "labelled_nodes": 8,
         "labelled_without_node": 1,
+        "undecodable_pages": 0,
     }
     assert report["unmatched"] == [[4, 1, "s"]]
     assert report["without_node"] == [[1, 0, "o"]]
@@ -157,6 +161,21 @@ def test_report(small, capsys):
     assert "unreadable page 5: BuilderError" in out
     assert "8/8" in err
     assert json.loads((small / "processed" / "report.json").read_text()) == report
+
+
+def test_undecodable_pages_are_counted(tmp_path, monkeypatch, capsys):
+    """Warnings are errors in these tests."""
+    bad = "<meta charset=utf-8><p>caf\udce9</p>" + SEARCH
+    pages = {k: (bad, "s", [["q"]], f"{k}.org") for k in (1, 3)}
+    pages[2] = (f"<p>fine \ufffd</p>{SEARCH}", "s", [["q"]], "2.org")
+    archive = make_sdist(tmp_path / "raw" / FormPages.archive, pages)
+    monkeypatch.setattr(FormPages, "sha256", sha256_of(archive))
+    dataset = FormPages(tmp_path)
+    assert dataset.report["stored"] == 3
+    assert dataset.report["counts"]["undecodable_pages"] == 2
+    assert "2 pages hold bytes that are no text" in capsys.readouterr().out
+    assert dataset.page_text(0) == "caf\ufffd Find"
+    assert dataset.form_texts(0) == ["Find"]
 
 
 def test_quiet(small, capsys):
