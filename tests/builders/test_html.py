@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Batch
 
-from hsa_geo.builders import Field, LeafKind, from_html, parse_html
+from hsa_geo.builders import Field, LeafKind, form_elements, from_html, parse_html
 from hsa_geo.data import SignalTree
 from hsa_geo.errors import BuilderError, HSAError, LimitError, TruncationWarning
 
@@ -113,6 +113,13 @@ def test_batching(tmp_path) -> None:
         assert tree.tree_name == back.tree_name
 
 
+def test_form_elements_are_those_that_form_order_counts() -> None:
+    page = "<form></form><table><form><tr><td><input></table><form>x</form>"
+    assert [element.tag for element in form_elements(parse_html(page))] == ["form", "table", "form"]
+    tree = from_html(page)
+    assert tree.form_order.tolist() == [1, 2]
+
+
 def test_names_can_be_left_out() -> None:
     assert "tree_name" not in from_html("a b", names=False)
 
@@ -131,7 +138,7 @@ def test_names_can_be_left_out() -> None:
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore::hsa_geo.errors.DecodingWarning")
 def test_a_page_that_shows_nothing(source: str | bytes) -> None:
-    with pytest.raises(BuilderError, match="shows nothing: no word.*symbols are not words"):
+    with pytest.raises(BuilderError, match=r"shows nothing: no word.*symbols are not words"):
         from_html(source)
 
 
