@@ -33,6 +33,9 @@ class EncoderBlock(nn.Module):
         zero_init (bool): Start as the identity: the last layer of both branches is zero.
             (default: :obj:`False`)
 
+    Raises:
+        ShapeError: If ``channels`` or ``hidden_channels`` is not positive.
+
     Example:
         >>> import torch
         >>> tree = SignalTree.from_parents([2, 2, -1])
@@ -49,6 +52,10 @@ class EncoderBlock(nn.Module):
         zero_init: bool = False,
     ) -> None:
         super().__init__()
+        if channels < 1 or hidden_channels < 1:
+            raise ShapeError(
+                f"channels={channels} and hidden_channels={hidden_channels} must be positive."
+            )
         self.norm_conv = nn.LayerNorm(channels)
         self.conv = conv
         self.lin_out = nn.Linear(channels, channels)
@@ -85,21 +92,27 @@ class HSAEncoder(nn.Module):
         hidden_channels (int, optional): Width of the feed-forward networks.
             (default: ``4 * channels``)
         dropout (float): Dropout of the residual branches. (default: :obj:`0.0`)
-        attention_dropout (float, optional): Dropout of attention. (default: as ``dropout``)
-        position_channels (int): Features of the position embeddings, 0 for none.
-            (default: :obj:`16`)
+        position_channels (int, optional): Features of the position embeddings, 0 for none.
+            (default: ``16``)
         energy (str): ``"dot"`` or ``"l2"``. (default: ``"dot"``)
         qk_norm (bool): LayerNorm of every head's query and key. (default: :obj:`False`)
         backend (str): As in :func:`~hsa_geo.ops.hsa_attention`. (default: ``"auto"``)
         conv (callable, optional): Makes each block's layer in place of HSAConv, whose options
-            (``energy``, ``qk_norm``, ``backend``) it takes over. (default: :obj:`None`)
+            (``position_channels``, ``energy``, ``qk_norm``, ``backend``, ``attention_dropout``)
+            are then refused. (default: :obj:`None`)
+        attention_dropout (float, optional): Dropout of attention. (default: as ``dropout``)
+        final_norm (bool): LayerNorm of the output, which the residual branches of a pre-norm
+            stack leave without one. (default: :obj:`True`)
+        zero_init (bool): Every block starts as the identity; see :class:`EncoderBlock`.
+            (default: :obj:`False`)
 
     Shapes:
         - **input:** :math:`(N, C)` and a tree or batch of trees
         - **output:** :math:`(N, C)`
 
     Raises:
-        ShapeError: If ``channels`` is not a multiple of ``heads``.
+        ShapeError: If ``channels`` is not a positive multiple of ``heads``, ``num_layers`` is
+            negative or ``hidden_channels`` not positive.
         UnsupportedError: If an option of HSAConv is given beside ``conv``.
 
     Example:
@@ -116,7 +129,7 @@ class HSAEncoder(nn.Module):
         heads: int = 4,
         hidden_channels: int | None = None,
         dropout: float = 0.0,
-        position_channels: int = 16,
+        position_channels: int | None = None,
         energy: str = "dot",
         qk_norm: bool = False,
         backend: str = "auto",
@@ -126,14 +139,30 @@ class HSAEncoder(nn.Module):
         zero_init: bool = False,
     ) -> None:
         super().__init__()
-        if heads < 1 or channels % heads:
-            raise ShapeError(f"channels={channels} is not a multiple of heads={heads}.")
-        options = {"energy": energy, "qk_norm": qk_norm, "backend": backend}
-        if conv is not None and options != {"energy": "dot", "qk_norm": False, "backend": "auto"}:
+        if heads < 1 or channels < 1 or channels % heads:
+            raise ShapeError(
+                f"channels={channels} is not a multiple of heads={heads}: give two positive "
+                "numbers, one a multiple of the other."
+            )
+        if num_layers < 0:
+            raise ShapeError(f"num_layers={num_layers} is negative: give 0 or more blocks.")
+        options = {
+            "position_channels": (position_channels, None),
+            "energy": (energy, "dot"),
+            "qk_norm": (qk_norm, False),
+            "backend": (backend, "auto"),
+            "attention_dropout": (attention_dropout, None),
+        }
+        given = {name: value for name, (value, default) in options.items() if value != default}
+        if conv is not None and given:
             raise UnsupportedError(
-                f"{options} are options of HSAConv, which conv={conv!r} replaces: give them to the "
+                f"{given} are options of HSAConv, which conv={conv!r} replaces: give them to the "
                 "layer that it makes."
             )
+        hidden = 4 * channels if hidden_channels is None else hidden_channels
+        if hidden < 1:
+            raise ShapeError(f"hidden_channels={hidden} leaves no features: give at least 1.")
+        positions = 16 if position_channels is None else position_channels
         self.channels, self.num_layers, self.heads = channels, num_layers, heads
 
         def hsa_conv() -> nn.Module:
@@ -144,12 +173,11 @@ class HSAEncoder(nn.Module):
                 dropout=dropout if attention_dropout is None else attention_dropout,
                 qk_norm=qk_norm,
                 energy=energy,
-                position=PositionEmbedding(position_channels, heads) if position_channels else None,
+                position=PositionEmbedding(positions, heads) if positions else None,
                 backend=backend,
             )
 
         make = conv or hsa_conv
-        hidden = 4 * channels if hidden_channels is None else hidden_channels
         self.blocks = nn.ModuleList(
             EncoderBlock(make(), channels, hidden, dropout, zero_init) for _ in range(num_layers)
         )

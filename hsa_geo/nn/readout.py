@@ -27,7 +27,7 @@ def subtree_mean(x: Tensor, tree: SignalTree | TreePlan, nodes: Tensor | None = 
         ``[K, ...]``, or ``[B, ...]`` by default, in the dtype of ``x`` (integers: float32).
 
     Raises:
-        ShapeError: If ``x`` does not have a row per leaf or ``nodes`` holds no node ids.
+        ShapeError: If ``x`` is no tensor with a row per leaf or ``nodes`` holds no node ids.
 
     Example:
         >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1])
@@ -36,6 +36,9 @@ def subtree_mean(x: Tensor, tree: SignalTree | TreePlan, nodes: Tensor | None = 
         ([[4.5]], [[2.0], [9.0]])
     """
     plan = as_plan(tree)
+    for name, value in (("x", x), ("nodes", nodes)):
+        if not isinstance(value, Tensor) and not (name == "nodes" and value is None):
+            raise ShapeError(f"{name} is of type {type(value).__name__}: give a tensor.")
     if x.dim() < 1 or x.size(0) != plan.num_leaves:
         raise ShapeError(
             f"x has shape {list(x.shape)}: give a row for each of the N={plan.num_leaves} leaves."

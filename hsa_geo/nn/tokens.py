@@ -123,7 +123,7 @@ class TokenEncoder(nn.Module):
         - **output:** :math:`(N, C)`
 
     Raises:
-        ShapeError: If ``dropout`` is no probability.
+        ShapeError: If ``num_ids`` or ``channels`` is not positive, or ``dropout`` no probability.
 
     Example:
         >>> tree = SignalTree.from_parents(
@@ -136,6 +136,8 @@ class TokenEncoder(nn.Module):
     def __init__(self, num_ids: int, channels: int, dropout: float = 0.0) -> None:
         super().__init__()
         _check_dropout(dropout)
+        if num_ids < 1 or channels < 1:
+            raise ShapeError(f"num_ids={num_ids} and channels={channels} must be positive.")
         self.num_ids, self.channels, self.dropout = num_ids, channels, dropout
         self.embed = nn.EmbeddingBag(2 * num_ids, channels, mode="sum", include_last_offset=True)
         self.reset_parameters()

@@ -114,8 +114,8 @@ def test_batching(tmp_path) -> None:
 
 
 def test_form_elements_are_those_that_form_order_counts() -> None:
-    page = "<form></form><table><form><tr><td><input></table><form>x</form>"
-    assert [element.tag for element in form_elements(parse_html(page))] == ["form", "table", "form"]
+    page = "<form></form><form>x</form><table><form><tr><td><input></table>"
+    assert [element.tag for element in form_elements(parse_html(page))] == ["form", "form", "table"]
     tree = from_html(page)
     assert tree.form_order.tolist() == [1, 2]
 

@@ -68,6 +68,9 @@ def test_options_reach_the_layers():
         assert conv.position.channels == 16
         assert block.lin_up.out_features == 7
         assert block.dropout.p == 0.25
+    other = HSAEncoder(12, heads=3, dropout=0.25, attention_dropout=0.0, position_channels=8)
+    assert other.blocks[0].conv.dropout == 0.0
+    assert other.blocks[0].conv.position.channels == 8
     assert HSAEncoder(12, heads=3, position_channels=0).blocks[0].conv.position is None
     assert HSAEncoder(12, heads=3).blocks[0].lin_up.out_features == 48
 
@@ -123,13 +126,46 @@ def test_flat_and_hsa_have_the_same_number_of_parameters():
     assert size(hsa) == size(flat) == size(deep)
 
 
-@pytest.mark.parametrize(("channels", "heads"), [(10, 4), (8, 0), (8, -2)])
+@pytest.mark.parametrize(("channels", "heads"), [(10, 4), (8, 0), (8, -2), (0, 1), (-4, 2)])
 def test_heads_must_divide_channels(channels, heads):
     with pytest.raises(ShapeError, match=f"channels={channels} .* heads={heads}"):
         HSAEncoder(channels, heads=heads)
 
 
-@pytest.mark.parametrize("option", [{"energy": "l2"}, {"qk_norm": True}, {"backend": "edge"}])
+@pytest.mark.parametrize(
+    "sizes",
+    [{"num_layers": -1}, {"hidden_channels": 0}, {"hidden_channels": -3, "num_layers": 0}],
+)
+def test_sizes_that_mean_nothing(sizes):
+    name, value = next(iter(sizes.items()))
+    with pytest.raises(ShapeError, match=f"{name}={value}"):
+        HSAEncoder(8, **sizes)
+
+
+def test_a_block_has_features():
+    for channels, hidden in ((0, 4), (8, 0)):
+        with pytest.raises(ShapeError, match=f"channels={channels} and hidden_channels={hidden}"):
+            EncoderBlock(nn.Identity(), channels, hidden)
+
+
+def test_no_layers_and_no_final_norm_is_the_identity():
+    tree = tree_with(0)
+    assert torch.equal(HSAEncoder(16, num_layers=0, final_norm=False)(tree.x, tree), tree.x)
+    encoder = HSAEncoder(16, zero_init=True, final_norm=False)
+    assert torch.equal(encoder(tree.x, tree), tree.x)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"energy": "l2"},
+        {"qk_norm": True},
+        {"backend": "edge"},
+        {"position_channels": 16},
+        {"position_channels": 0},
+        {"attention_dropout": 0.0},
+    ],
+)
 def test_options_of_a_layer_that_is_replaced_are_refused(option):
     with pytest.raises(UnsupportedError, match=next(iter(option))):
         HSAEncoder(16, conv=lambda: FlatConv(16, 4, heads=4), **option)

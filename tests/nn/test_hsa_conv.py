@@ -169,6 +169,9 @@ def test_what_is_refused():
         ({"energy": "l1"}, "energy='l1'"),
         ({"backend": "fast"}, "backend='fast'"),
         ({"dropout": 1.5}, "dropout=1.5"),
+        ({"scale": float("inf")}, "scale=inf"),
+        ({"scale": float("nan")}, "scale=nan"),
+        ({"scale": "big"}, "scale='big'"),
     ],
 )
 def test_options_that_are_refused(option, quote):

@@ -171,6 +171,12 @@ def test_dropout_only_in_training():
     assert not torch.equal(encoder.train()(tree), plain(tree))
 
 
+@pytest.mark.parametrize(("num_ids", "channels"), [(0, 8), (-1, 8), (8, 0)])
+def test_sizes_are_positive(num_ids, channels):
+    with pytest.raises(ShapeError, match=f"num_ids={num_ids} and channels={channels}"):
+        TokenEncoder(num_ids, channels)
+
+
 @pytest.mark.parametrize("dropout", [-0.1, 1.1, math.nan])
 def test_dropout_is_a_probability(dropout):
     with pytest.raises(ShapeError, match="not a probability"):

@@ -124,6 +124,10 @@ def test_features_that_do_not_fit(rows):
         subtree_mean(torch.randn(rows, 2), tree)
     with pytest.raises(ShapeError, match=r"\[\]"):
         subtree_mean(torch.tensor(1.0), tree)
+    with pytest.raises(ShapeError, match="x is of type list"):
+        subtree_mean([1.0] * 4, tree)
+    with pytest.raises(ShapeError, match="nodes is of type list"):
+        subtree_mean(torch.randn(4, 2), tree, [4, 5])
 
 
 def test_as_a_module():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from numbers import Real
 from typing import Any
 
 import torch
@@ -98,6 +100,8 @@ class HSAConv(MessagePassing):
             raise ShapeError(f"backend={backend!r} is unknown: use one of {BACKENDS}.")
         if not 0 <= dropout <= 1:
             raise ShapeError(f"dropout={dropout} is not a probability: give a number from 0 to 1.")
+        if scale is not None and not (isinstance(scale, Real) and math.isfinite(scale)):
+            raise ShapeError(f"scale={scale!r} is not a finite number: give one, or None.")
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.heads = heads
