@@ -15,9 +15,10 @@ Everything is computed by sorting and prefix sums; the only loop runs over level
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Self
+from functools import cached_property, wraps
+from typing import Any, ParamSpec, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +27,22 @@ from hsa_geo.data.buckets import Bucket, make_buckets
 from hsa_geo.errors import ShapeError, TreeError
 
 __all__ = ["Pairs", "TreePlan"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _lasting(build: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Make what is cached outside inference mode, or training could not use it afterwards."""
+
+    @wraps(build)
+    def outside(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if not torch.is_inference_mode_enabled():
+            return build(*args, **kwargs)
+        with torch.inference_mode(False):
+            return build(*args, **kwargs)
+
+    return outside
 
 
 @dataclass(frozen=True)
@@ -105,6 +122,7 @@ class TreePlan:
     group_sizes: tuple[int, ...] = dataclasses.field(repr=False, default=())
 
     @classmethod
+    @_lasting
     def from_index(cls, tree_index: Tensor, tree_level: Tensor) -> Self:
         """The plan of a tree or forest given by its edges and levels.
 
@@ -229,6 +247,7 @@ class TreePlan:
         return self.slot_bottom.device
 
     @cached_property
+    @_lasting
     def share(self) -> Tensor:
         """``[S]`` float64, ``|B|/|A|`` of slot B under its parent A; 1 at roots."""
         share = torch.ones(self.num_slots, dtype=torch.float64, device=self.device)
@@ -238,6 +257,7 @@ class TreePlan:
         return share
 
     @cached_property
+    @_lasting
     def leaf_start(self) -> Tensor:
         """``[S]``, first leaf under every slot, in depth-first order of the leaves."""
         start = torch.zeros_like(self.count)
@@ -252,6 +272,7 @@ class TreePlan:
         return start
 
     @cached_property
+    @_lasting
     def leaf_order(self) -> Tensor:
         """``[N]``, rows of the leaves in depth-first order; of canonical trees ``0..N-1``."""
         order = torch.empty_like(self.leaf_row)
@@ -259,6 +280,18 @@ class TreePlan:
         return order
 
     @cached_property
+    @_lasting
+    def leaf_tree(self) -> Tensor:
+        """``[N]``, number of the tree of every leaf by row."""
+        roots = torch.arange(self.num_trees, device=self.device)
+        tree = torch.empty_like(self.leaf_row)
+        tree[self.leaf_order] = torch.repeat_interleave(
+            roots, self.count[: self.num_trees], output_size=self.num_leaves
+        )
+        return tree
+
+    @cached_property
+    @_lasting
     def pairs(self) -> Pairs:
         """The ordered sibling pairs as slots; as many as there are, so large for wide groups."""
         group = self.slot_group[self.num_trees :]
@@ -276,6 +309,7 @@ class TreePlan:
         return Pairs(target, source, ptr, public)
 
     @cached_property
+    @_lasting
     def pair_nodes(self) -> Tensor:
         """``[2, P]``, node ids of B and C of every ordered sibling pair, in public order.
 
@@ -288,33 +322,39 @@ class TreePlan:
         return out
 
     @cached_property
+    @_lasting
     def buckets(self) -> tuple[Bucket, ...]:
         """Groups of similar size padded to one width; see :mod:`hsa_geo.data.buckets`."""
         return make_buckets(self.group_ptr, self.pair_start, self.group_sizes)
 
     @cached_property
+    @_lasting
     def bucket_slots(self) -> Tensor:
         """Slots of all buckets, concatenated and flattened, padding included."""
         slots = [bucket.slots.flatten() for bucket in self.buckets]
         return torch.cat(slots) if slots else self.slot_bottom[:0]
 
     @cached_property
+    @_lasting
     def row_slot(self) -> Tensor:
         """``[N]``, slot of every leaf by row."""
         return self.leaf_slot[self.leaf_place]
 
     @cached_property
+    @_lasting
     def slot_parent(self) -> Tensor:
         """``[S - B]``, slot of the parent of every non-root slot."""
         return self.group_parent[self.slot_group[self.num_trees :]]
 
     @cached_property
+    @_lasting
     def slot_rank(self) -> Tensor:
         """``[S - B]``, rank of every non-root slot among its siblings."""
         slot = torch.arange(self.num_trees, self.num_slots, device=self.device)
         return slot - self.group_ptr[self.slot_group[self.num_trees :]]
 
     @cached_property
+    @_lasting
     def slot_source(self) -> Tensor:
         """``[S]``, for every slot its place in a list of its level: leaves by slot, then inner
         slots by the group of their children."""
@@ -327,6 +367,7 @@ class TreePlan:
         return source
 
     @cached_property
+    @_lasting
     def bucket_place(self) -> Tensor:
         """``[S - B]``, place of every non-root slot in the concatenated, flattened buckets."""
         place = torch.empty(self.num_slots - self.num_trees, dtype=torch.int64, device=self.device)
@@ -338,6 +379,7 @@ class TreePlan:
         return place
 
     @cached_property
+    @_lasting
     def bucket_width(self) -> Tensor:
         """``[S - B]``, width of the bucket of every non-root slot."""
         width = torch.empty(self.num_slots - self.num_trees, dtype=torch.int64, device=self.device)

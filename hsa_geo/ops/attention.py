@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hsa_geo.data.plan import TreePlan
+from hsa_geo.errors import UnsupportedError
 from hsa_geo.ops.block import BlockPasses
 from hsa_geo.ops.dynamic import Passes, Solution, solve
 from hsa_geo.ops.edge import EdgePasses, pair_scores
@@ -195,6 +196,7 @@ def attention_weights(
 
     Raises:
         ShapeError: If a shape, dtype, device or option does not fit.
+        UnsupportedError: For ``dropout``: give ``mask``.
 
     Example:
         >>> from hsa_geo.data import SignalTree
@@ -202,6 +204,7 @@ def attention_weights(
         >>> attention_weights(q, q, SignalTree.from_parents([2, 2, -1])).pair.tolist()
         [[0.5], [0.5]]
     """
+    _refuse_dropout(options, "draw a mask with hsa_geo.ops.inputs.dropout_mask and give mask=")
     plan = as_plan(tree)
     return weights_of(attend(q, k, None, plan, mask=mask, **options), plan, mask)
 
@@ -264,6 +267,7 @@ def tree_energy(q: Tensor, k: Tensor, tree: Any, **options: Any) -> Tensor:
 
     Raises:
         ShapeError: If a shape, dtype, device or option does not fit.
+        UnsupportedError: For ``dropout``, which the energy does not know.
 
     Example:
         >>> from hsa_geo.data import SignalTree
@@ -271,7 +275,13 @@ def tree_energy(q: Tensor, k: Tensor, tree: Any, **options: Any) -> Tensor:
         >>> tree_energy(q, q, SignalTree.from_parents([2, 2, -1]))  # -log 2
         tensor([[-0.6931]])
     """
+    _refuse_dropout(options, "the energy is that of all pairs, so leave it out")
     return attend(q, k, None, tree, **options).phi
+
+
+def _refuse_dropout(options: dict[str, Any], remedy: str) -> None:
+    if options.get("dropout"):
+        raise UnsupportedError(f"dropout={options['dropout']} is not available here: {remedy}.")
 
 
 def _dense(pair: Tensor, leaf: Tensor, plan: TreePlan) -> Tensor:

@@ -170,8 +170,8 @@ def check_inputs(
     dim = max(q.size(2), 1)
     value = q.new_empty(n, heads, 0) if v is None else v
     query, key = q.to(compute), k.to(compute)
-    if energy == "l2":  # only differences count: move the origin to where the keys are
-        origin = key.detach().mean(0, keepdim=True)
+    if energy == "l2":  # only differences count: move the origin to where a tree's keys are
+        origin = _tree_means(key.detach(), plan)
         query, key = query - origin, key - origin
     return Inputs(
         query=query,
@@ -184,6 +184,15 @@ def check_inputs(
         l2=energy == "l2",
         dtype=value.dtype,
     )
+
+
+def _tree_means(x: Tensor, plan: TreePlan) -> Tensor:
+    """For every leaf the mean over its own tree, ``[N, ...]``: no tree touches another."""
+    if plan.num_trees == 1:
+        return x.mean(0, keepdim=True)
+    count = plan.count[: plan.num_trees].to(x.dtype).view(-1, *[1] * (x.dim() - 1))
+    total = x.new_zeros((plan.num_trees, *x.shape[1:])).index_add_(0, plan.leaf_tree, x)
+    return (total / count).index_select(0, plan.leaf_tree)
 
 
 def dropout_mask(plan: TreePlan, heads: int, p: float, like: Tensor) -> Dropout | None:

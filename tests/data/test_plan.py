@@ -68,6 +68,8 @@ def check_plan(tree: SignalTree) -> None:
     assert [leaves[row] for row in plan.leaf_row] == [bottom[s] for s in plan.leaf_slot]
     assert plan.leaf_row[plan.leaf_place].tolist() == list(range(len(leaves)))
     assert plan.leaf_is_root.tolist() == [v in plain.roots for v in leaves]
+    tree_of = plain.roots and [sum(r < v for r in plain.roots) for v in leaves]
+    assert plan.leaf_tree.tolist() == tree_of
     at = [level[s] for s in plan.leaf_slot.tolist()]
     assert list(plan.level_leaves) == [sum(v < k for v in at) for k in range(plan.num_levels + 1)]
 
@@ -195,3 +197,13 @@ def test_what_is_no_forest(index, level, error, message):
     with pytest.raises(error, match=message) as caught:
         TreePlan.from_index(torch.tensor(index), torch.tensor(level))
     assert isinstance(caught.value, HSAError)
+
+
+def test_a_plan_made_in_inference_mode_serves_training():
+    tree = random_tree(3)
+    with torch.inference_mode():
+        plan = tree.plan
+        made = [getattr(plan, name) for name in ("share", "leaf_tree", "pair_nodes", "row_slot")]
+        made += [plan.slot_source, plan.bucket_place, plan.bucket_width, plan.buckets[0].slots]
+    assert tree.plan is plan
+    assert not any(tensor.is_inference() for tensor in [*made, plan.count, plan.group_ptr])

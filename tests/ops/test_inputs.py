@@ -192,7 +192,7 @@ def test_what_one_tree_holds_does_not_reach_another(backend, energy, name, value
     out = hsa_attention(**given, tree=batch, energy=energy, backend=backend)
     torch.testing.assert_close(out[4:], expected[4:])
     out[4:].sum().backward()
-    assert all(t.grad.isfinite().all() for t in given.values())
+    assert all(t.grad[4:].isfinite().all() for t in given.values())
 
 
 def test_l2_is_computed_around_the_keys_of_each_tree():
