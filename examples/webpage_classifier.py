@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import sys
 import time
@@ -36,6 +38,7 @@ from webpage_baselines import tfidf_forms, tfidf_pages
 from webpage_data import HTML_OPTIONS, SKIPPED, Pages, focus, page_labels
 from webpage_training import Settings, run, score
 
+import hsa_geo
 from hsa_geo.builders import from_html
 from hsa_geo.errors import FileFormatError, HSAError
 from hsa_geo.nn import SubtreeClassifier
@@ -59,10 +62,14 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=Path("data/form_pages"), help="the dataset")
     parser.add_argument("--out", type=Path, default=Path("runs/webpage_classifier"))
     parser.add_argument("--quick", action="store_true", help="one fold, one seed, fewer epochs")
-    parser.add_argument("--seeds", type=positive, default=3)
+    parser.add_argument("--seeds", type=positive, help="number of seeds (default: 3)")
     parser.add_argument("--workers", type=positive, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--predict", type=Path, metavar="FILE.html", help="classify one page")
     args = parser.parse_args()
+    if args.quick and args.seeds is not None:
+        parser.error("--quick trains with one seed: leave --seeds out.")
+    if args.quick and args.predict is not None:
+        parser.error("--predict asks the fully trained model: leave --quick out.")
     plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
     console = Console(**plain)
     try:
@@ -87,10 +94,13 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     """Train and test everything, print the table, save the model."""
     begin = time.perf_counter()
     settings = replace(Settings(), epochs=5) if args.quick else Settings()
-    folds, seeds = (1, 1) if args.quick else (FOLDS, args.seeds)
+    folds, seeds = (1, 1) if args.quick else (FOLDS, args.seeds or 3)
+    home = args.out / "quick" if args.quick else args.out
     pages = Pages.read(args.root, log=True)
-    key = hashlib.sha256(json.dumps(asdict(settings), sort_keys=True).encode()).hexdigest()[:8]
-    out = args.out / key
+    # Finished runs count again only if they were made of the same thing.
+    recipe = [asdict(settings), HTML_OPTIONS, hsa_geo.__version__, inspect.getsource(focus)]
+    key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:8]
+    out = home / key
     out.mkdir(parents=True, exist_ok=True)
 
     tasks = [
@@ -104,6 +114,9 @@ def compare(args: argparse.Namespace, console: Console) -> int:
         table = labels[name].setdefault(seed, np.zeros((len(tested), 8), dtype=int))
         table[[place[int(page)] for page in chosen]] = values
 
+    # glibc gives large blocks back to the system and faults their pages in again, every step.
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_"):
+        os.environ.setdefault(name, str(2**28))  # workers start with it
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -134,22 +147,32 @@ def compare(args: argparse.Namespace, console: Console) -> int:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
         baselines(pages, folds, keep, progress)
-    (args.out / "model").mkdir(exist_ok=True)
+    (home / "model").mkdir(exist_ok=True)
     for name in ("model.safetensors", "config.json"):  # the run keeps its own, for the next time
-        part = args.out / "model" / f"{name}.part"
+        part = home / "model" / f"{name}.part"
         shutil.copyfile(out / "model" / name, part)
-        part.replace(args.out / "model" / name)
+        part.replace(home / "model" / name)
 
     report = evaluate(pages.y[tested], pages.group[tested], labels)
     report["parameters"] = {r["attention"]: r["parameters"] for r in records}
     report["seconds"] = time.perf_counter() - begin
-    (args.out / "report.json").write_text(json.dumps(report, indent=2), encoding="utf-8")
+    report["peak_gigabytes"] = peak_gigabytes(args.workers)
+    (home / "report.json").write_text(json.dumps(report, indent=2), encoding="utf-8")
     show(report, len(tested), seeds, console)
+    sizes = ", ".join(f"{NAMES[name]} {size:,}" for name, size in report["parameters"].items())
+    console.print(f"parameters: {sizes}")
     console.print(
-        f"model in {args.out / 'model'}, report in {args.out / 'report.json'}; "
-        f"{report['seconds']:.0f} s in all"
+        f"model in {home / 'model'}, report in {home / 'report.json'}; "
+        f"{report['seconds']:.0f} s, at most {report['peak_gigabytes']:.1f} GB"
     )
     return 0
+
+
+def peak_gigabytes(workers: int) -> float:
+    """Upper bound of the memory in use: this process and its largest worker, times workers."""
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kilobytes on Linux
+    worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return (own + workers * worker) * 1024 / 1e9
 
 
 def baselines(pages: Pages, folds: int, keep: Callable[..., None], progress: Progress) -> None:

@@ -12,7 +12,8 @@ from sklearn.model_selection import GroupKFold, GroupShuffleSplit
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from hsa_geo.builders.html import LeafKind
+from hsa_geo.builders import Field, LeafKind
+from hsa_geo.builders.tokens import HASH_BUCKETS, hash_token
 from hsa_geo.data import SignalTree
 from hsa_geo.datasets import FormPages
 
@@ -21,7 +22,10 @@ from hsa_geo.datasets import FormPages
 HTML_OPTIONS = {"include_hidden": True, "form_tokens": True, "images": False}
 #: Outputs beyond the classes of the dataset: a form that the annotators skipped.
 SKIPPED = 8
-HEADINGS = {"title", "h1", "h2", "h3", "h4", "legend", "caption"}
+#: Tag tokens of the words that say what a page or a part of it is about.
+HEADINGS = torch.tensor(
+    [hash_token(t, HASH_BUCKETS) for t in ("title", "h1", "h2", "h3", "h4", "legend", "caption")]
+)
 NOT_NEEDED = ("tree_name", "image_x", "image_index", "leaf_kind")
 
 
@@ -39,21 +43,18 @@ def focus(
     of the title and the headings; of a page without a form the first 32 leaves beside them.  Of
     pages with so many forms that more than ``most`` leaves are left, less of every form is kept.
 
-    A heading of a single word, or of nothing but a link, is no node of the tree (``from_html``
-    collapses such nodes), so it is not known as one here.
+    ``FormPages`` stores trees already cut down, and knows this function by its name only: after
+    changing it, delete the dataset's folder ``processed``.
     """
     plan, kind = tree.plan, tree.leaf_kind
-
-    def span(nodes: Tensor) -> list[list[int]]:  # leaves under a node are consecutive
-        slot = plan.node_slot[nodes]
-        return torch.stack([plan.leaf_start[slot], plan.count[slot]], 1).tolist()
-
-    inner = range(tree.num_leaves, tree.num_tree_nodes)
-    titles = [i for i in inner if tree.tree_name[i] in HEADINGS]
-    forms = span(tree.form_node)
-    headers = sorted(span(torch.tensor(titles, dtype=torch.int64)))
+    slot = plan.node_slot[tree.form_node]
+    forms = torch.stack([plan.leaf_start[slot], plan.count[slot]], 1).tolist()  # leaves are runs
+    token, field = tree.text_x.unbind(1)
+    announces = torch.isin(token, HEADINGS) & (field == Field.TAG)
+    titles = tree.text_index[announces].unique()[:headings]
     while True:
         keep = torch.zeros(tree.num_leaves, dtype=torch.bool)
+        keep[titles] = True
         for start, count in forms:
             leaves = torch.arange(start, start + count)
             is_control = kind[start : start + count] == LeafKind.CONTROL
@@ -61,10 +62,6 @@ def focus(
             keep[controls] = True
             keep[words[: max(per_form - len(controls), (per_form + 1) // 2)]] = True
             keep[max(0, start - before) : start] = True
-        left = headings
-        for start, count in headers:
-            keep[start : start + min(count, left)] = True
-            left -= min(count, left)
         if not forms:
             keep[:32] = True
         if int(keep.sum()) <= most or per_form == 1:

@@ -16,6 +16,7 @@ from hsa_geo.errors import FileFormatError, ShapeError
 from hsa_geo.nn.deep_set import DeepSetConv
 from hsa_geo.nn.encoder import HSAEncoder
 from hsa_geo.nn.flat import FlatConv
+from hsa_geo.nn.position import ReadingOrder
 from hsa_geo.nn.readout import subtree_mean
 from hsa_geo.nn.tokens import TokenEncoder
 
@@ -49,9 +50,11 @@ class SubtreeClassifier(nn.Module):
         dropout (float): Dropout of the leaves, of the encoder's residual branches and before the
             last layer. (default: :obj:`0.0`)
         token_dropout (float): Probability to drop a whole token. (default: :obj:`0.0`)
-        position_channels (int): Features of the position embeddings of HSA. (default: :obj:`8`)
-        attention (str): ``"hsa"``, or a baseline with as many parameters in each layer:
-            ``"flat"`` (softmax attention among all leaves of a tree) or ``"deep_set"``.
+        position_channels (int): Features of the position embeddings: positions among siblings
+            for HSA, reading order for flat attention; DeepSet has none. (default: :obj:`8`)
+        attention (str): ``"hsa"``, or a baseline with as many parameters in each layer but for a
+            few of the position embeddings: ``"flat"`` (softmax attention among all leaves of a
+            tree) or ``"deep_set"``.
             (default: ``"hsa"``)
 
     Raises:
@@ -98,11 +101,16 @@ class SubtreeClassifier(nn.Module):
         }
 
         def flat() -> nn.Module:
-            return FlatConv(channels, channels // heads, heads)
+            position = ReadingOrder(position_channels, heads) if position_channels else None
+            return FlatConv(channels, channels // heads, heads, position=position)
 
         def deep_set() -> nn.Module:
             return DeepSetConv(channels, channels // heads, heads)
 
+        conv = {"hsa": None, "flat": flat, "deep_set": deep_set}[attention]
+        own: dict[str, Any] = {}
+        if conv is None:
+            own = {"position_channels": position_channels, "attention_dropout": 0.0}
         self.tokens = TokenEncoder(num_ids, channels, token_dropout)
         self.encoder = HSAEncoder(
             channels,
@@ -110,11 +118,10 @@ class SubtreeClassifier(nn.Module):
             heads,
             hidden,
             dropout,
-            position_channels,
-            conv={"hsa": None, "flat": flat, "deep_set": deep_set}[attention],
-            attention_dropout=0.0,
+            conv=conv,
             final_norm=False,
             zero_init=True,
+            **own,
         )
         self.dropout = nn.Dropout(dropout)
         self.norm = nn.LayerNorm(channels)

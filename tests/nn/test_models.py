@@ -173,10 +173,13 @@ def test_all_attentions_have_as_many_parameters():
         model = SubtreeClassifier(2**14, 9, attention=attention, **options)
         return sum(p.numel() for p in model.parameters())
 
-    assert count("flat") == count("deep_set") == 2_426_121
+    assert count("deep_set") == 2_426_121
+    # Reading order: a length, and a strength for each of the 4 heads.
+    assert count("flat") == 2_426_121 + 1 + 4
     # Sequences and grids: a length each, and a strength for each of the 4 heads.
     assert count("hsa") == 2_426_121 + 2 * (1 + 4)
-    assert count("hsa", position_channels=0) == count("flat")
+    none = {"position_channels": 0}
+    assert count("hsa", **none) == count("flat", **none) == count("deep_set")
     model = SubtreeClassifier(2**14, 9)
     positions = [m for m in model.modules() if isinstance(m, PositionEmbedding)]
     assert sum(p.numel() for m in positions for p in m.parameters()) == 10
