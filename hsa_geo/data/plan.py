@@ -329,13 +329,6 @@ class TreePlan:
 
     @cached_property
     @_lasting
-    def bucket_slots(self) -> Tensor:
-        """Slots of all buckets, concatenated and flattened, padding included."""
-        slots = [bucket.slots.flatten() for bucket in self.buckets]
-        return torch.cat(slots) if slots else self.slot_bottom[:0]
-
-    @cached_property
-    @_lasting
     def row_slot(self) -> Tensor:
         """``[N]``, slot of every leaf by row."""
         return self.leaf_slot[self.leaf_place]

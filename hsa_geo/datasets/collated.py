@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor
 from torch_geometric.data import InMemoryDataset
 from torch_geometric.data.separate import separate
 
-from hsa_geo._optional import require
 from hsa_geo.data import SignalTree
 from hsa_geo.errors import FileFormatError, UnsupportedError
 
@@ -91,12 +91,10 @@ def save_collated(
     Raises:
         UnsupportedError: If an attribute is neither a tensor nor a number, a string, or a list
             of ints, strings or lists of strings.
-        MissingPackageError: If safetensors is not installed.
 
     Example:
         See the example of :mod:`hsa_geo.datasets.collated`.
     """
-    torch_file = require("safetensors.torch", extra="examples", purpose="writing a dataset")
     tensors: dict[str, Tensor] = {}
     fields: dict[str, Any] = {}
     for key, value in data.to_dict().items():
@@ -118,7 +116,7 @@ def save_collated(
         "slices": None if slices is None else list(slices),
         "extra": dict(extra or {}),
     }
-    write_bytes(path, torch_file.save(tensors, {"hsa_geo": json.dumps(header)}))
+    write_bytes(path, safetensors.torch.save(tensors, {"hsa_geo": json.dumps(header)}))
 
 
 def load_collated(
@@ -134,12 +132,10 @@ def load_collated(
 
     Raises:
         FileFormatError: If the file is not one of ours, or of another version.
-        MissingPackageError: If safetensors is not installed.
 
     Example:
         See the example of :mod:`hsa_geo.datasets.collated`.
     """
-    safetensors = require("safetensors", extra="examples", purpose="reading a dataset")
     try:
         with safetensors.safe_open(os.fspath(path), framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("hsa_geo", "{}"))

@@ -43,7 +43,7 @@ from hsa_geo.datasets.form_reading import (
 from hsa_geo.datasets.form_texts import form_texts, page_text
 from hsa_geo.datasets.parts import build_in_parts
 from hsa_geo.datasets.unpack import unpack
-from hsa_geo.errors import ArchiveError, BuilderError, HSAWarning, UnsupportedError
+from hsa_geo.errors import ArchiveError, BuilderError, HSAWarning, ShapeError, UnsupportedError
 
 __all__ = ["FormPages"]
 
@@ -92,7 +92,7 @@ class FormPages(InMemoryDataset):
     Raises:
         DownloadError: If the distribution cannot be fetched.
         ArchiveError: If it has another sha256, or is not what it should be.
-        MissingPackageError: If selectolax or safetensors is not installed.
+        MissingPackageError: If selectolax is not installed.
 
     Example:
         >>> dataset = FormPages("data/form_pages")  # doctest: +SKIP
@@ -284,7 +284,9 @@ class FormPages(InMemoryDataset):
     def load(self, path: str, data_cls: type[SignalTree] = SignalTree) -> None:
         """Read what was written; see :func:`hsa_geo.datasets.collated.load_collated`."""
         if data_cls is not SignalTree:
-            raise TypeError(f"the trees are SignalTree, not {data_cls.__name__}.")
+            raise UnsupportedError(
+                f"the trees are SignalTree, not {data_cls.__name__}: leave data_cls out."
+            )
         data, self.slices, extra = load_collated(path)
         self._data_list = None
         self.data = data
@@ -314,14 +316,14 @@ class FormPages(InMemoryDataset):
             Tensor with one row per page, in the order of the (sub)set.
 
         Raises:
-            ValueError: If the attribute has another number of rows.
+            ShapeError: If the attribute has another number of rows.
 
         Example:
             >>> dataset.column("y").sum(0)  # doctest: +SKIP
         """
         value = self._data[name]
         if not isinstance(value, Tensor) or value.size(0) != self.len():
-            raise ValueError(f"'{name}' does not have one row per page: read it from the trees.")
+            raise ShapeError(f"'{name}' does not have one row per page: read it from the trees.")
         return value[torch.as_tensor(list(self.indices()), dtype=torch.long)]
 
     def groups(self, by: str = "domain") -> Tensor:
@@ -335,14 +337,14 @@ class FormPages(InMemoryDataset):
             ``[len(self)]`` int64.
 
         Raises:
-            ValueError: If ``by`` is another word.
+            ShapeError: If ``by`` is another word.
 
         Example:
             >>> dataset.groups().unique().numel()  # doctest: +SKIP
             356
         """
         if by not in ("domain", "site"):
-            raise ValueError(f"by={by!r} is no grouping: use 'domain' or 'site'.")
+            raise ShapeError(f"by={by!r} is no grouping: use 'domain' or 'site'.")
         return self.column(f"{by}_id")
 
     def _page_id(self, i: int) -> int:

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from hsa_geo._optional import require
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import FileFormatError, ShapeError
 from hsa_geo.nn.deep_set import DeepSetConv
@@ -165,7 +165,6 @@ class SubtreeClassifier(nn.Module):
             extra: What else belongs to the model (labels, builder options), as JSON.
                 (default: :obj:`None`)
         """
-        safetensors = require("safetensors.torch", extra="examples", purpose="saving a model")
         config = json.dumps(
             {"schema": SCHEMA, "model": self.config, "extra": extra or {}}, indent=2
         )
@@ -173,7 +172,7 @@ class SubtreeClassifier(nn.Module):
         path.mkdir(parents=True, exist_ok=True)
         state = {key: value.contiguous() for key, value in self.state_dict().items()}
         # Each file is complete before it takes its name.
-        safetensors.save_file(state, str(path / "model.safetensors.part"))
+        safetensors.torch.save_file(state, str(path / "model.safetensors.part"))
         (path / "config.json.part").write_text(config, encoding="utf-8")
         for name in ("model.safetensors", "config.json"):
             (path / f"{name}.part").replace(path / name)
@@ -191,7 +190,6 @@ class SubtreeClassifier(nn.Module):
         Raises:
             FileFormatError: If the folder does not hold a saved model of this schema.
         """
-        safetensors = require("safetensors.torch", extra="examples", purpose="loading a model")
         path = Path(folder)
         try:
             config = json.loads((path / "config.json").read_text(encoding="utf-8"))
@@ -200,7 +198,7 @@ class SubtreeClassifier(nn.Module):
                     f"{path} has schema {config['schema']!r}, but this version of hsa_geo reads "
                     f"{SCHEMA}: train the model anew, or install the version that wrote it."
                 )
-            state = safetensors.load_file(str(path / "model.safetensors"))
+            state = safetensors.torch.load_file(str(path / "model.safetensors"))
             _check_sizes(config["model"], state)
             model = cls(**config["model"])
             model.load_state_dict(state)

@@ -42,7 +42,6 @@ class Inputs:
         plan: The plan.
         scale: Factor of q . k.
         l2: Whether the energy is "l2".
-        dtype: Dtype of the caller's values, of the output.
     """
 
     query: Tensor
@@ -53,7 +52,6 @@ class Inputs:
     plan: TreePlan
     scale: float
     l2: bool
-    dtype: torch.dtype
 
 
 def as_plan(tree: Any) -> TreePlan:
@@ -182,7 +180,6 @@ def check_inputs(
         plan=plan,
         scale=1 / math.sqrt(dim) if scale is None else float(scale),
         l2=energy == "l2",
-        dtype=value.dtype,
     )
 
 

@@ -25,6 +25,7 @@ from hsa_geo.errors import (
     DownloadError,
     FileFormatError,
     HSAWarning,
+    ShapeError,
     UnsupportedError,
 )
 
@@ -194,9 +195,9 @@ def test_groups(small):
     assert part.groups().tolist() == [0, 0, 1, 2, 3, 3]
     assert part.column("page_id").tolist() == [0, 1, 3, 4, 6, 10]
     assert [part.url(i) for i in (0, 2)] == ["http://www.a.org/0", "http://shop.b.co.uk/3"]
-    with pytest.raises(ValueError, match="by='page'"):
+    with pytest.raises(ShapeError, match="by='page'"):
         dataset.groups("page")
-    with pytest.raises(ValueError, match="'form_label' does not have one row per page"):
+    with pytest.raises(ShapeError, match="'form_label' does not have one row per page"):
         dataset.column("form_label")
     with pytest.raises(KeyError, match="no attribute 'nothing'"):
         dataset.column("nothing")
@@ -312,7 +313,7 @@ def test_on_disk_is_refused(small):
 
 
 def test_load_knows_one_class(small):
-    with pytest.raises(TypeError, match="SignalTree, not dict"):
+    with pytest.raises(UnsupportedError, match="SignalTree, not dict"):
         FormPages(small, log=False).load("x", dict)
 
 
