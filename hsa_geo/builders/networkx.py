@@ -224,6 +224,8 @@ def _numbers(value: Any, node: Hashable, attribute: str) -> np.ndarray:
         array = np.asarray(value)
     except ValueError:  # ragged
         array = np.asarray(None)
+    if array.dtype == np.longdouble:  # torch does not know it
+        array = array.astype(np.float64)
     if array.dtype.kind not in "biuf":
         raise BuilderError(
             f"node {node!r} has {attribute!r} = {value!r}, which is no number or array of numbers."

@@ -87,7 +87,7 @@ def pos_tensor(pos: Any, m: int) -> Tensor:
     if not isinstance(pos, Tensor):
         try:
             pos = torch.from_numpy(np.asarray(pos, dtype=np.float32))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise ShapeError(
                 f"pos is no array of numbers ({error}): give [{m}], [{m}, 1] or [{m}, 2]."
             ) from None

@@ -171,6 +171,8 @@ class SignalTree(Data):
         check_domains(tree.tree_domain[n:], order[n:])
         tree.tree_pos = pos_tensor(pos, m)[order_t]
         if name is not None:
+            if isinstance(name, str) or not hasattr(name, "__len__"):
+                raise ShapeError(f"name is {name!r}: give a list of {m} strings, one per node.")
             if len(name) != m:
                 raise ShapeError(f"name has {len(name)} entries for {m} nodes: give one for each.")
             tree.tree_name = [str(name[i]) for i in order.tolist()]

@@ -86,8 +86,8 @@ def hsa_attention(
         pos: Embeddings e of the position of every tree node in its parent's domain,
             ``[M, H or 1, P]``; siblings B, C score e(B) . e(C) more. (default: :obj:`None`)
         bias: Added to the score of every ordered sibling pair, ``[pairs, H or 1]``, in the order
-            of :attr:`TreePlan.pair_nodes <hsa_geo.data.TreePlan>`; -inf hides a pair.
-            (default: :obj:`None`)
+            of :attr:`TreePlan.pair_nodes <hsa_geo.data.TreePlan>`; -inf hides a pair, +inf and
+            nan are not looked for and give nan. (default: :obj:`None`)
         energy: ``"dot"`` for q . k * scale, ``"l2"`` for -\|q - k\|^2 * scale / 2.
             (default: ``"dot"``)
         scale: Factor of q . k. (default: :math:`1/\sqrt{D}`)
@@ -280,8 +280,9 @@ def tree_energy(q: Tensor, k: Tensor, tree: Any, **options: Any) -> Tensor:
 
 
 def _refuse_dropout(options: dict[str, Any], remedy: str) -> None:
-    if options.get("dropout"):
-        raise UnsupportedError(f"dropout={options['dropout']} is not available here: {remedy}.")
+    for name in ("dropout", "mask"):
+        if options.get(name):
+            raise UnsupportedError(f"{name}={options[name]} is not available here: {remedy}.")
 
 
 def _dense(pair: Tensor, leaf: Tensor, plan: TreePlan) -> Tensor:

@@ -297,3 +297,9 @@ def test_graph_is_not_changed():
     before = (list(graph.nodes(data=True)), list(graph.edges(data=True)))
     from_networkx(graph, x=["v", "w"])
     assert (list(graph.nodes(data=True)), list(graph.edges(data=True))) == before
+
+
+def test_features_in_a_type_that_torch_does_not_know():
+    graph = nx.DiGraph([(0, 1)])
+    graph.nodes[1]["f"] = np.longdouble(1.5)
+    assert from_networkx(graph, x="f").x.tolist() == [[1.5]]

@@ -509,3 +509,9 @@ def test_subtrees_come_in_reading_order():
         [6],
         list(range(7)),
     ]
+
+
+@pytest.mark.parametrize("given", [{"name": "ab"}, {"name": 5}, {"pos": [10**400, 0]}])
+def test_arguments_that_are_no_list_of_names_or_positions(given):
+    with pytest.raises(ShapeError, match=next(iter(given))):
+        SignalTree.from_parents([1, -1], **given)

@@ -57,6 +57,9 @@ REFUSED = [
     ({"dropout": 1.5}, ShapeError, "dropout=1.5"),
     ({"dropout": -0.1}, ShapeError, "dropout=-0.1"),
     ({"dropout": float("nan")}, ShapeError, "dropout=nan"),
+    ({"dropout": "0.1"}, ShapeError, "dropout='0.1'"),
+    ({"dropout": None}, ShapeError, "dropout=None"),
+    ({"scale": np.float32("inf")}, ShapeError, "scale="),
 ]
 
 
@@ -66,6 +69,22 @@ def test_refusals(change, error, quote):
         hsa_attention(**good() | change)
     assert quote in str(caught.value)
     assert isinstance(caught.value, HSAError)
+
+
+@pytest.mark.parametrize("number", [np.float32, np.float64, np.int64, int])
+def test_numbers_of_numpy_are_numbers(number):
+    expected = hsa_attention(**good(), scale=2.0)
+    assert torch.equal(hsa_attention(**good(), scale=number(2), dropout=number(0)), expected)
+
+
+@pytest.mark.parametrize("backend", ["edge", "block"])
+def test_an_infinite_bias_is_not_hidden(backend):
+    """+inf is no score: nan at the leaves below that node, nowhere else."""
+    bias = torch.zeros(6, 1)
+    bias[0] = torch.inf
+    out = hsa_attention(**good() | {"bias": bias, "backend": backend})
+    assert out[0].isnan().all()
+    assert out[2:].isfinite().all()
 
 
 def test_unsupported_is_a_not_implemented_error():
@@ -211,3 +230,5 @@ def test_dropout_is_refused_where_it_would_be_ignored():
         with pytest.raises(UnsupportedError, match=r"dropout=0\.5"):
             function(q, q, TREE, dropout=0.5)
         function(q, q, TREE, dropout=0.0)
+    with pytest.raises(UnsupportedError, match="mask="):
+        tree_energy(q, q, TREE, mask=(torch.zeros(6, H), torch.zeros(4, H)))
