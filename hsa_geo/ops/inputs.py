@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -116,7 +117,7 @@ def check_inputs(
     if tie != "block":
         raise UnsupportedError(f"tie={tie!r} is not available: use tie='block'.")
 
-    if scale is not None and not (isinstance(scale, (int, float)) and math.isfinite(scale)):
+    if scale is not None and not (isinstance(scale, Real) and math.isfinite(scale)):
         raise ShapeError(
             f"scale={scale!r} is not a finite number: give one, and multiply q by factors to be "
             "learned."
@@ -208,7 +209,7 @@ def dropout_mask(plan: TreePlan, heads: int, p: float, like: Tensor) -> Dropout 
         ``([P, H], [N, H])``, or None for ``p = 0``.
 
     Raises:
-        ShapeError: If ``p`` is not between 0 and 1.
+        ShapeError: If ``p`` is no number between 0 and 1.
 
     Example:
         >>> from hsa_geo.data import SignalTree
@@ -217,8 +218,8 @@ def dropout_mask(plan: TreePlan, heads: int, p: float, like: Tensor) -> Dropout 
         >>> pairs.tolist(), leaves.tolist()
         ([[0.0], [0.0]], [[0.0], [0.0]])
     """
-    if not 0 <= p <= 1:
-        raise ShapeError(f"dropout={p} is not a probability: give a number from 0 to 1.")
+    if not isinstance(p, Real) or not 0 <= p <= 1:
+        raise ShapeError(f"dropout={p!r} is not a probability: give a number from 0 to 1.")
     if p == 0:
         return None
     compute = torch.float64 if like.dtype == torch.float64 else torch.float32

@@ -169,6 +169,7 @@ def test_what_is_refused():
         ({"energy": "l1"}, "energy='l1'"),
         ({"backend": "fast"}, "backend='fast'"),
         ({"dropout": 1.5}, "dropout=1.5"),
+        ({"dropout": "0.1"}, "dropout='0.1'"),
         ({"scale": float("inf")}, "scale=inf"),
         ({"scale": float("nan")}, "scale=nan"),
         ({"scale": "big"}, "scale='big'"),

@@ -73,8 +73,9 @@ def test_refusals(change, error, quote):
 
 @pytest.mark.parametrize("number", [np.float32, np.float64, np.int64, int])
 def test_numbers_of_numpy_are_numbers(number):
-    expected = hsa_attention(**good(), scale=2.0)
-    assert torch.equal(hsa_attention(**good(), scale=number(2), dropout=number(0)), expected)
+    given = good()
+    expected = hsa_attention(**given, scale=2.0)
+    assert torch.equal(hsa_attention(**given, scale=number(2), dropout=number(0)), expected)
 
 
 @pytest.mark.parametrize("backend", ["edge", "block"])

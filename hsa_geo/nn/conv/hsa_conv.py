@@ -98,8 +98,8 @@ class HSAConv(MessagePassing):
             raise ShapeError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
         if backend not in BACKENDS:
             raise ShapeError(f"backend={backend!r} is unknown: use one of {BACKENDS}.")
-        if not 0 <= dropout <= 1:
-            raise ShapeError(f"dropout={dropout} is not a probability: give a number from 0 to 1.")
+        if not isinstance(dropout, Real) or not 0 <= dropout <= 1:
+            raise ShapeError(f"dropout={dropout!r} is not a probability: give a number from 0 to 1.")
         if scale is not None and not (isinstance(scale, Real) and math.isfinite(scale)):
             raise ShapeError(f"scale={scale!r} is not a finite number: give one, or None.")
         self.in_channels = in_channels
