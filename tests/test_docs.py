@@ -114,6 +114,7 @@ def test_the_errors_page_explains_every_error():
 @pytest.mark.parametrize("name", ["example", "test"])
 def test_readme_has_two_commands_of_one_line(name):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"^```(?:bash|sh|shell|console)\b", text, re.M)) == 2
     found = re.findall(rf"^<!-- command: {name} -->\n+```bash\n(.*)\n```$", text, re.M)
     assert len(found) == 1
     assert "-m venv .venv" in found[0]
