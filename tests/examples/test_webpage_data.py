@@ -10,7 +10,6 @@ import torch
 from torch_geometric.data import Batch
 from webpage_cases import FORMS, kept
 from webpage_data import (
-    HEADINGS,
     HTML_OPTIONS,
     NOT_NEEDED,
     Pages,
@@ -20,8 +19,9 @@ from webpage_data import (
     targets,
 )
 
-from hsa_geo.builders import from_html
+from hsa_geo.builders import Field, from_html
 from hsa_geo.builders.html import LeafKind
+from hsa_geo.builders.tokens import HASH_BUCKETS, hash_token
 from hsa_geo.data import SignalTree
 
 
@@ -79,6 +79,12 @@ def test_headings_share_their_words():
     assert found == names("t", 4) + names("h", 4) + names("i", 2) + ["input[text] q"]
     _, found = kept(page, headings=0, before=0)
     assert found == ["input[text] q"]
+
+
+def test_a_heading_of_one_word_counts():
+    # from_html keeps no node for it, but its word knows the tag
+    _, found = kept("<h1>Login</h1><p>far away</p><p>x</p><form><input name=q></form>", before=0)
+    assert found == ["Login", "input[text] q"]
 
 
 def test_a_page_without_a_form():
@@ -151,8 +157,10 @@ def kept_by_hand(tree: SignalTree, per_form=48, before=8, headings=32, most=256)
     """The docstring of ``focus``, one leaf at a time."""
     control = (tree.leaf_kind == LeafKind.CONTROL).tolist()
     forms = [leaves_below(tree, node) for node in tree.form_node.tolist()]
-    inner = range(tree.num_leaves, tree.num_tree_nodes)
-    titles = sorted(leaves_below(tree, i) for i in inner if tree.tree_name[i] in HEADINGS)
+    tags = {hash_token(t, HASH_BUCKETS) for t in ("title", "h1", "h2", "h3", "h4")}
+    tags |= {hash_token(t, HASH_BUCKETS) for t in ("legend", "caption")}
+    tokens = zip(tree.text_x.tolist(), tree.text_index.tolist())
+    titles = sorted({leaf for (token, f), leaf in tokens if f == Field.TAG and token in tags})
     while True:
         out: set[int] = set()
         for form in forms:
@@ -160,7 +168,7 @@ def kept_by_hand(tree: SignalTree, per_form=48, before=8, headings=32, most=256)
             others = [i for i in form if not control[i]]
             room = max(per_form - len(fields), -(-per_form // 2))
             out |= {*fields, *others[:room], *range(max(0, form[0] - before), form[0])}
-        out |= set([i for title in titles for i in title][:headings])
+        out |= set(titles[:headings])
         if not forms:
             out |= set(range(min(32, tree.num_leaves)))
         if len(out) <= most or per_form == 1:
