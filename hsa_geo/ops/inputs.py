@@ -22,6 +22,7 @@ __all__ = [
     "check_features",
     "check_inputs",
     "dropout_mask",
+    "is_number",
 ]
 
 #: Names accepted by ``backend=``; ``"auto"`` picks the fastest that supports the call.
@@ -53,6 +54,11 @@ class Inputs:
     plan: TreePlan
     scale: float
     l2: bool
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number, of Python or of numpy, and no tensor."""
+    return isinstance(value, Real)
 
 
 def as_plan(tree: Any) -> TreePlan:
@@ -117,7 +123,7 @@ def check_inputs(
     if tie != "block":
         raise UnsupportedError(f"tie={tie!r} is not available: use tie='block'.")
 
-    if scale is not None and not (isinstance(scale, Real) and math.isfinite(scale)):
+    if scale is not None and not (is_number(scale) and math.isfinite(scale)):
         raise ShapeError(
             f"scale={scale!r} is not a finite number: give one, and multiply q by factors to be "
             "learned."
@@ -218,7 +224,7 @@ def dropout_mask(plan: TreePlan, heads: int, p: float, like: Tensor) -> Dropout 
         >>> pairs.tolist(), leaves.tolist()
         ([[0.0], [0.0]], [[0.0], [0.0]])
     """
-    if not isinstance(p, Real) or not 0 <= p <= 1:
+    if not is_number(p) or not 0 <= p <= 1:
         raise ShapeError(f"dropout={p!r} is not a probability: give a number from 0 to 1.")
     if p == 0:
         return None

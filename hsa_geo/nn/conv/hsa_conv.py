@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError
 from hsa_geo.ops.attention import attend, weights_of
 from hsa_geo.ops.edge import EdgePasses
-from hsa_geo.ops.inputs import BACKENDS, as_plan, check_features, dropout_mask
+from hsa_geo.ops.inputs import BACKENDS, as_plan, check_features, dropout_mask, is_number
 
 __all__ = ["HSAConv"]
 
@@ -98,9 +97,9 @@ class HSAConv(MessagePassing):
             raise ShapeError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
         if backend not in BACKENDS:
             raise ShapeError(f"backend={backend!r} is unknown: use one of {BACKENDS}.")
-        if not isinstance(dropout, Real) or not 0 <= dropout <= 1:
+        if not is_number(dropout) or not 0 <= dropout <= 1:
             raise ShapeError(f"dropout={dropout!r} is not a probability: give a number from 0 to 1.")
-        if scale is not None and not (isinstance(scale, Real) and math.isfinite(scale)):
+        if scale is not None and not (is_number(scale) and math.isfinite(scale)):
             raise ShapeError(f"scale={scale!r} is not a finite number: give one, or None.")
         self.in_channels = in_channels
         self.out_channels = out_channels
