@@ -10,6 +10,8 @@ import stat
 from pathlib import Path
 from urllib.parse import unquote, unquote_to_bytes
 
+from hsa_geo.errors import LimitError
+
 __all__ = ["BaseFolder", "data_uri_bytes"]
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.\-]*:", re.I)
@@ -45,12 +47,17 @@ class BaseFolder:
 
         Returns:
             The file's bytes, or None if the reference is refused or nothing can be read there.
+
+        Raises:
+            LimitError: If the file is larger than ``max_bytes``.
         """
         parts = self._resolve(reference)
         if not parts:
             return None
         try:
             return self._read(parts)
+        except LimitError:
+            raise
         except (OSError, ValueError):
             return None
 
@@ -85,12 +92,14 @@ class BaseFolder:
         else:  # pragma: no cover (not on POSIX)
             handle = os.open(self.base.joinpath(*parts), _FLAGS | getattr(os, "O_BINARY", 0))
         info = os.fstat(handle)
-        if not stat.S_ISREG(info.st_mode) or info.st_size > self.max_bytes:
+        if not stat.S_ISREG(info.st_mode):
             os.close(handle)
             return None
         with os.fdopen(handle, "rb") as file:
-            data = file.read(self.max_bytes + 1)
-        return data if len(data) <= self.max_bytes else None
+            data = file.read(self.max_bytes + 1) if info.st_size <= self.max_bytes else None
+        if data is None or len(data) > self.max_bytes:
+            raise LimitError(f"the file has {info.st_size} bytes, the limit is {self.max_bytes}.")
+        return data
 
 
 def data_uri_bytes(uri: str, max_bytes: int) -> bytes | None:
@@ -101,7 +110,10 @@ def data_uri_bytes(uri: str, max_bytes: int) -> bytes | None:
         max_bytes: Largest size that is decoded.
 
     Returns:
-        The image file's bytes, or None if it is no ``data:image/...`` URI, broken or too large.
+        The image file's bytes, or None if it is no ``data:image/...`` URI or broken.
+
+    Raises:
+        LimitError: If it is larger than ``max_bytes``.
 
     Example:
         >>> data_uri_bytes("data:image/gif;base64,R0lG", 100)
@@ -109,8 +121,10 @@ def data_uri_bytes(uri: str, max_bytes: int) -> bytes | None:
     """
     uri = uri.strip(" \t\r\n\f")
     match = _DATA_IMAGE.match(uri)
-    if not match or len(uri) > 3 * max_bytes + 200:
+    if not match:
         return None
+    if len(uri) > 3 * max_bytes + 200:
+        raise LimitError(f"the image has {len(uri)} characters, the limit is {max_bytes} bytes.")
     body = unquote_to_bytes(uri[match.end() :])
     if match.group(2):
         body = re.sub(rb"\s", b"", body)
@@ -118,4 +132,6 @@ def data_uri_bytes(uri: str, max_bytes: int) -> bytes | None:
             body = base64.b64decode(body + b"=" * (-len(body) % 4), validate=True)
         except binascii.Error:
             return None
-    return body if len(body) <= max_bytes else None
+    if len(body) > max_bytes:
+        raise LimitError(f"the image has {len(body)} bytes, the limit is {max_bytes}.")
+    return body

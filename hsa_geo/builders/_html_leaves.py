@@ -64,29 +64,30 @@ def add_control(
 
 
 def _form_ids(page: PageLists) -> list[int]:
-    if page.frame.owner is None:
+    form = page.frame.owner
+    if form is None:
         return []
-    attributes = page.frame.owner.attributes
-    keys = ("id", "name", "class", "action")
-    return [i for key in keys for i in page.key_ids(attributes.get(key))]
+    if form.mem_id not in page.form_ids:  # once a form, not once a control
+        attributes = form.attributes
+        keys = ("id", "name", "class", "action")
+        page.form_ids[form.mem_id] = [i for k in keys for i in page.key_ids(attributes.get(k))]
+    return page.form_ids[form.mem_id]
 
 
-def text_below(node: Any, table: TagTable, hidden: set[int], limit: int) -> str:
+def text_below(node: Any, table: TagTable, hidden: set[int]) -> str:
     """Displayed text of a small subtree (a button, a select's options), images by their alt.
 
     Args:
         node: The element.
         table: The actions of tags.
         hidden: ``mem_id`` of elements that are not displayed.
-        limit: Stop after that many characters.
 
     Returns:
         The text, with blanks where blocks and options start.
     """
     parts: list[str] = []
-    size = 0
     stack = [node.first_child]
-    while stack and size <= limit:
+    while stack:
         one = stack.pop()
         if one is None:
             continue
@@ -94,7 +95,6 @@ def text_below(node: Any, table: TagTable, hidden: set[int], limit: int) -> str:
         action, tag = table.entry(one)
         if tag == TEXT:
             parts.append(one.text_content or "")
-            size += len(parts[-1])
         elif action != Action.SKIP and one.mem_id not in hidden:
             if action != Action.INLINE:
                 parts.append(" ")

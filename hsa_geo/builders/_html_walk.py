@@ -188,7 +188,7 @@ class PageWalk(PageLists):
     def _enter_control(self, node: Any, action: Action, tag: str) -> None:
         text = ""
         if action != Action.INPUT:
-            text = text_below(node, self._table, self._hidden, self.text_limit())
+            text = text_below(node, self._table, self._hidden)
         leaf = add_control(self, node, action, tag, text, self._form_tokens)
         if leaf >= 0:
             label = self._open_labels[-1] if self._open_labels else -1
@@ -200,13 +200,20 @@ class PageWalk(PageLists):
         for k, (target, _, _) in enumerate(self._labels):
             if target:
                 by_id.setdefault(target, []).append(k)
+        beyond = {  # words of the labels that are too many
+            target: sum(self._labels[k][2] - self._labels[k][1] for k in found[_LABELS:])
+            for target, found in by_id.items()
+            if len(found) > _LABELS
+        }
         for leaf, own_id, enclosing in self._controls:
-            found = list(by_id.get(own_id, ())) if own_id else []
-            if enclosing >= 0 and enclosing not in found:
+            found = by_id.get(own_id, [])[:_LABELS] if own_id else []
+            if enclosing >= 0 and enclosing not in found and len(found) < _LABELS:
                 found.append(enclosing)
-            for k in found[:_LABELS]:
+            self.left_out += beyond.get(own_id, 0) if own_id else 0
+            for k in found:
                 _, start, end = self._labels[k]
                 words = self.words[start : min(end, start + self.field_tokens)]
+                self.left_out += max(0, end - start - self.field_tokens)
                 self.add_tokens(leaf, Field.LABEL, self.word_list_ids(words))
 
 

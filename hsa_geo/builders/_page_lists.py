@@ -15,6 +15,7 @@ from hsa_geo.builders.tokens import (
     WORD,
     Field,
     attribute_tokens,
+    count_tokens,
     hash_token,
     sentence_pieces,
     word_ids,
@@ -88,6 +89,7 @@ class PageLists:
         extra: Tokens of the other leaves: lists of node, field and id.
         patches: The grid of each decoded image; ``grid`` its node, ``patch_node`` its first leaf.
         form_node, form_order: Per form with a leaf: its node and ordinal among all forms.
+        left_out: Number of tokens of fields beyond ``field_tokens``.
         frame: The innermost open element.
     """
 
@@ -107,6 +109,8 @@ class PageLists:
         self.form_node: list[int] = []
         self.form_order: list[int] = []
         self.form_ordinal: dict[int, int] = {}  # of a form element's mem_id
+        self.form_ids: dict[int, list[int]] = {}  # tokens of a form element, by its mem_id
+        self.left_out = 0
         self.frame = Frame("html", None)
         self.frame.id = 0
 
@@ -201,6 +205,7 @@ class PageLists:
     def add_tokens(self, leaf: int, field: Field, ids: list[int]) -> None:
         """Tokens of one field of a leaf, at most ``field_tokens``."""
         nodes, fields, tokens = self.extra
+        self.left_out += max(0, len(ids) - self.field_tokens)
         ids = ids[: self.field_tokens]
         nodes.extend(repeat(leaf, len(ids)))
         fields.extend(repeat(int(field), len(ids)))
@@ -214,19 +219,28 @@ class PageLists:
         """How many characters of a text are looked at to find ``field_tokens`` words."""
         return 64 * self.field_tokens + 64
 
+    def _head(self, text: str) -> str:
+        """What of a text is looked at; the words behind it are counted."""
+        limit = self.text_limit()
+        if len(text) <= limit:
+            return text
+        self.left_out += count_tokens(text, limit)
+        return text[:limit]
+
     def text_ids(self, text: str | None) -> list[int]:
         """Ids of the words of an attribute that is shown, such as ``placeholder``."""
         if not text:
             return []
-        return self.word_list_ids(WORD.findall(text[: self.text_limit()]))
+        return self.word_list_ids(WORD.findall(self._head(text)))
 
     def word_list_ids(self, words: list[str]) -> list[int]:
         """Ids of the first ``field_tokens`` words of a list."""
+        self.left_out += max(0, len(words) - self.field_tokens)
         return [i for word in words[: self.field_tokens] for i in word_ids(word, self.buckets)]
 
     def key_ids(self, text: str | None) -> list[int]:
         """Ids of the parts of an attribute that is not shown, such as ``name``."""
         if not text:
             return []
-        found = attribute_tokens(text[: self.text_limit()])
+        found = attribute_tokens(self._head(text))
         return [hash_token(token, self.buckets) for token in found]

@@ -31,6 +31,7 @@ Example:
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,10 @@ from hsa_geo.builders._html_walk import PageWalk, stands_for_form
 from hsa_geo.builders._page_arrays import PageArrays
 from hsa_geo.builders._page_lists import LeafKind
 from hsa_geo.builders._source import read_markup
-from hsa_geo.builders.patches import PatchGrid, image_patches
+from hsa_geo.builders.patches import MAX_PIXELS, PatchGrid, image_patches
 from hsa_geo.builders.tokens import HASH_BUCKETS, Field
 from hsa_geo.data import SignalTree
-from hsa_geo.errors import BuilderError, MissingPackageError
+from hsa_geo.errors import BuilderError, LimitError, MissingPackageError, TruncationWarning
 
 __all__ = ["Field", "LeafKind", "form_elements", "form_fields", "from_html", "parse_html"]
 
@@ -179,8 +180,8 @@ def from_html(
         patch_size: Side p of a patch in pixels. (default: 8)
         max_side: Longest side in pixels that an image is reduced to. (default: 64)
         hash_buckets: Number of buckets that tokens are hashed into. (default: ``2**14``)
-        field_tokens: At most that many tokens of each field of a leaf that is no word.
-            (default: 64)
+        field_tokens: At most that many tokens of each field of a leaf that is no word; a
+            warning says how many more there were. (default: 64)
         form_tokens: Give every control its form's id, name, class and action as tokens
             (``Field.FORM``), though nobody sees them. (default: :obj:`False`)
         include_hidden: Walk also what the page itself hides (``hidden``, ``display:none``,
@@ -219,7 +220,9 @@ def from_html(
     Warns:
         DecodingWarning: If bytes cannot be decoded in the page's charset; their characters are
             lost.
-        TruncationWarning: If something is left out.
+        TruncationWarning: If something is left out: once for what ``on_limit="truncate"`` cuts
+            off, and once, whatever ``on_limit`` says, for the tokens beyond ``field_tokens`` and
+            the images too large to decode.
 
     Example:
         >>> tree = from_html(b"<h1>Search</h1><form><input name=q placeholder='your words'></form>")
@@ -241,14 +244,16 @@ def from_html(
     parser = parse_html(
         source, charset, max_bytes=max_bytes, max_nesting=max_nesting, on_limit=on_limit
     )
+    pictures = _Pictures(base, patch_size, max_side)
     walk = PageWalk(
         parser,
         buckets=hash_buckets,
         field_tokens=field_tokens,
         include_hidden=include_hidden,
         form_tokens=form_tokens,
-        picture=_Pictures(base, patch_size, max_side) if images else lambda src: None,
+        picture=pictures if images else lambda src: None,
     )
+    _tell_left_out(walk.left_out, field_tokens, pictures.too_large)
     nodes = PageArrays(walk)
     if not nodes.inner[1:].size or nodes.inner.all():
         raise BuilderError(
@@ -261,6 +266,25 @@ def from_html(
         nodes.collapse()
     nodes.limit_depth(max_depth, on_limit, collapse)
     return nodes.tree(hash_buckets, patch_size, names)
+
+
+def _tell_left_out(tokens: int, field_tokens: int, images: int) -> None:
+    """One warning for all that the limits on single leaves cut off."""
+    parts = []
+    if tokens:
+        parts.append(f"{tokens} tokens of controls and images beyond field_tokens={field_tokens}")
+    if images:
+        parts.append(
+            f"the pixels of {images} images of more than {MAX_IMAGE_BYTES >> 20} MiB or "
+            f"{MAX_PIXELS >> 20} Mi pixels"
+        )
+    if parts:
+        warnings.warn(
+            f"left out {' and '.join(parts)}: raise field_tokens, or shrink the images, if they "
+            "matter.",
+            TruncationWarning,
+            stacklevel=3,
+        )
 
 
 def _check_limits(on_limit: str, **limits: int | None) -> None:
@@ -278,13 +302,21 @@ class _Pictures:
         self.folder = BaseFolder(base, MAX_IMAGE_BYTES) if base is not None else None
         self.patch, self.side = patch, side
         self.seen: dict[str, PatchGrid | None] = {}
+        self.too_large = 0  # images left undecoded for their size
 
     def __call__(self, src: str) -> PatchGrid | None:
         if src not in self.seen:
-            data = data_uri_bytes(src, MAX_IMAGE_BYTES)
-            if data is None and self.folder is not None:
-                data = self.folder.read(src)
-            self.seen[src] = data and image_patches(  # type: ignore[assignment]
-                data, patch_size=self.patch, max_side=self.side
-            )
+            try:
+                self.seen[src] = self._grid(src)
+            except LimitError:
+                self.seen[src] = None
+                self.too_large += 1
         return self.seen[src]
+
+    def _grid(self, src: str) -> PatchGrid | None:
+        data = data_uri_bytes(src, MAX_IMAGE_BYTES)
+        if data is None and self.folder is not None:
+            data = self.folder.read(src)
+        if not data:
+            return None
+        return image_patches(data, patch_size=self.patch, max_side=self.side)

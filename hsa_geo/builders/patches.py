@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from hsa_geo._optional import require
+from hsa_geo.errors import LimitError
 
 __all__ = ["MAX_PIXELS", "PatchGrid", "image_patches"]
 
@@ -57,9 +58,10 @@ def image_patches(data: bytes, *, patch_size: int = 8, max_side: int = 64) -> Pa
         max_side: Longest side of the thumbnail in pixels. (default: 64)
 
     Returns:
-        The grid, or None if the bytes cannot be decoded or hold more than ``MAX_PIXELS`` pixels.
+        The grid, or None if the bytes cannot be decoded.
 
     Raises:
+        LimitError: If the image has more than ``MAX_PIXELS`` pixels.
         MissingPackageError: If Pillow is not installed.
     """
     image_module = require("PIL.Image", extra="html", purpose="reading images")
@@ -68,12 +70,16 @@ def image_patches(data: bytes, *, patch_size: int = 8, max_side: int = 64) -> Pa
             warnings.simplefilter("ignore")  # of the decoder: the size is checked here
             with image_module.open(io.BytesIO(data), formats=_FORMATS) as image:
                 if image.width * image.height > MAX_PIXELS:
-                    return None
+                    raise LimitError(f"the image has {image.width} x {image.height} pixels.")
                 image.draft("RGB", (2 * max_side, 2 * max_side))
                 pixels = _rgb(image)
                 size = _thumbnail(pixels.size, patch_size, max_side)
                 if pixels.size != size:
                     pixels = pixels.resize(size, image_module.Resampling.BOX)
+    except LimitError:
+        raise
+    except image_module.DecompressionBombError as error:  # so large that it is not even opened
+        raise LimitError(f"the image has too many pixels: {error}") from None
     except Exception:  # a decoder fed with hostile bytes raises nearly anything
         return None
     array = np.asarray(pixels, dtype=np.uint8)

@@ -32,6 +32,7 @@ __all__ = [
     "WORD",
     "Field",
     "attribute_tokens",
+    "count_tokens",
     "hash_token",
     "ids_of_words",
     "normalise",
@@ -238,6 +239,23 @@ def ids_of_words(words: list[str], buckets: int = HASH_BUCKETS) -> list[tuple[in
         _word_ids(word, buckets) if len(word) <= _CACHED_LENGTH else uncached(word, buckets)
         for word in words
     ]
+
+
+def count_tokens(text: str, start: int = 0) -> int:
+    """How many words or parts of an attribute follow a place in a text, without keeping them.
+
+    Args:
+        text: Any text.
+        start: Where to begin. (default: 0)
+
+    Returns:
+        The number of words; of a text without blanks that is one name, as good as its parts.
+
+    Example:
+        >>> count_tokens("one two three", 4)
+        2
+    """
+    return sum(1 for _ in WORD.finditer(text, start))
 
 
 @lru_cache(maxsize=2**17)

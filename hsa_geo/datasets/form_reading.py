@@ -29,13 +29,13 @@ from hsa_geo.datasets.form_labels import (
     registered_domain,
     site,
 )
-from hsa_geo.errors import ArchiveError, DecodingWarning
+from hsa_geo.errors import ArchiveError, DecodingWarning, TruncationWarning
 
 __all__ = ["Annotation", "Matching", "label_statistics", "match_forms", "read_page", "report_text"]
 
 
 #: Warnings of the builder that the report counts instead of showing them page by page.
-_COUNTED = (DecodingWarning,)
+_COUNTED = (DecodingWarning, TruncationWarning)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,8 @@ class Matching:
             in no pair; ``nodes`` that stand for a form in the trees, ``labelled_nodes`` of them
             with a class; ``labelled_without_node``: forms with a class that the parser found,
             but left without any visible content; ``undecodable_pages`` with bytes that are no
-            text in the page's charset.
+            text in the page's charset; ``shortened_pages`` of which a limit left something out,
+            such as the 65th token of a list of options.
         unmatched: Page, place in the index and code of each unmatched label.
         without_node: The same for each of ``labelled_without_node``.
 
@@ -217,6 +218,7 @@ def read_page(
     tree, parser, warned = _build(source, options or {})
     labels, how = match_forms(page, _listed_fields(parser, page), tree.form_order.tolist())
     how.counts["undecodable_pages"] = int(DecodingWarning in warned)
+    how.counts["shortened_pages"] = int(TruncationWarning in warned)
     y, certain, complete = page_labels(page.labels)
     tree.page_id = torch.tensor([page.page_id])
     tree.form_label = torch.tensor(labels, dtype=torch.int64)
@@ -303,5 +305,7 @@ def report_text(report: Mapping[str, Any]) -> str:
         lines.append(
             f"{counts['undecodable_pages']} pages hold bytes that are no text in their charset"
         )
+    if counts.get("shortened_pages"):
+        lines.append(f"{counts['shortened_pages']} pages are left shorter by a limit")
     lines += [f"unreadable page {page}: {reason}" for page, reason in failed.items()]
     return "\n".join(lines)

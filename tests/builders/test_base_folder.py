@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from hsa_geo.builders._base_folder import BaseFolder, data_uri_bytes
+from hsa_geo.errors import LimitError
 
 
 @pytest.fixture
@@ -63,7 +64,6 @@ def test_files_inside_are_read(site: Path, reference: str, data: bytes) -> None:
         "img",
         ".",
         "",
-        "big.png",
         "missing.png",
         "img/a b.png/x",
         "img/a b.png\0",
@@ -109,8 +109,10 @@ def test_a_folder_swapped_for_a_link_is_not_followed(site: Path, tmp_path: Path)
 def test_no_file_stays_open(site: Path) -> None:
     folder = BaseFolder(site, 100)
     count = len(os.listdir("/proc/self/fd"))
-    for reference in ("img/a b.png", "img/missing", "missing/x", "pipe.png", "img", "big.png"):
+    for reference in ("img/a b.png", "img/missing", "missing/x", "pipe.png", "img"):
         folder.read(reference)
+    with pytest.raises(LimitError, match="101 bytes"):
+        folder.read("big.png")
     assert len(os.listdir("/proc/self/fd")) == count
 
 
@@ -127,9 +129,13 @@ def test_no_file_stays_open(site: Path) -> None:
         ("data:image/gif;base64,R0l!", None),
         ("data:image/gif;base64", None),
         ("image.gif", None),
-        ("data:image/gif," + "x" * 11, None),
-        ("data:image/gif," + "x" * 1000, None),
     ],
 )
 def test_data_uris(uri: str, data: bytes | None) -> None:
     assert data_uri_bytes(uri, 10) == data
+
+
+@pytest.mark.parametrize("size", [11, 1000])
+def test_large_data_uris(size: int) -> None:
+    with pytest.raises(LimitError, match="limit is 10"):
+        data_uri_bytes("data:image/gif," + "x" * size, 10)

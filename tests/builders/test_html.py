@@ -193,6 +193,7 @@ def test_nested_blocks_are_quick(depth: int) -> None:
     ],
     ids=lambda page: page[:12],
 )
+@pytest.mark.filterwarnings("ignore::hsa_geo.errors.TruncationWarning")
 def test_no_quadratic_time(page: str) -> None:
     start = time.perf_counter()
     from_html(page, form_tokens=True)

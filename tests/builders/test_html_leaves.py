@@ -6,9 +6,10 @@ import torch
 from html_cases import ids, leaf_names, tokens_of
 from PIL import Image
 
-from hsa_geo.builders import Field, LeafKind, from_html
+from hsa_geo.builders import Field, LeafKind, from_html, html
 from hsa_geo.builders.tokens import hash_token
 from hsa_geo.data import Domain
+from hsa_geo.errors import TruncationWarning
 
 
 def fields(markup: str, row: int = 0, **options) -> dict[str, list[int]]:
@@ -97,6 +98,33 @@ def test_names_of_controls() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("page", "left_out"),
+    [
+        (f"<select>{'<option>a b' * 40}</select>", 16),
+        (f"<select>{'<option>a b' * 50_000}</select>", 99_936),
+        (f"<input placeholder='{'a ' * 65}' title='{'b ' * 66}'>", 3),
+        (f"<label>{'a ' * 70}<input></label>", 6),
+        (f"<input id=q>{'<label for=q>a b</label>' * 9}", 2),
+        (f"<form class='{'a ' * 70}'><input><input></form>", 12),
+    ],
+)
+def test_tokens_left_out_are_counted_once_a_page(page: str, left_out: int) -> None:
+    with pytest.warns(TruncationWarning, match=f"^left out {left_out} tokens") as record:
+        from_html(page, form_tokens=True)
+    assert len(record) == 1
+
+
+def test_large_images_are_counted(tmp_path, monkeypatch) -> None:
+    (tmp_path / "a.png").write_bytes(b"x" * 101)
+    monkeypatch.setattr(html, "MAX_IMAGE_BYTES", 100)
+    with pytest.warns(TruncationWarning, match="the pixels of 1 images") as record:
+        from_html("<img src=a.png>word", base=tmp_path)
+    assert len(record) == 1
+    from_html("<img src=a.png>word", base=tmp_path, images=False)
+
+
+@pytest.mark.filterwarnings("ignore::hsa_geo.errors.TruncationWarning")
 def test_tokens_of_a_field_are_bounded() -> None:
     many = " ".join(f"w{k}" for k in range(500))
     page = f"<select>{''.join(f'<option>o{k}' for k in range(5000))}</select>"

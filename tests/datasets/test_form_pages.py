@@ -152,6 +152,7 @@ def test_report(small, capsys):
         "labelled_nodes": 8,
         "labelled_without_node": 1,
         "undecodable_pages": 0,
+        "shortened_pages": 0,
     }
     assert report["unmatched"] == [[4, 1, "s"]]
     assert report["without_node"] == [[1, 0, "o"]]
@@ -168,10 +169,11 @@ def test_undecodable_pages_are_counted(tmp_path, monkeypatch, capsys):
     """Warnings are errors in these tests."""
     bad = "<meta charset=utf-8><p>caf\udce9</p>" + SEARCH
     pages = {k: (bad, "s", [["q"]], f"{k}.org") for k in (1, 3)}
-    pages[2] = (f"<p>fine \ufffd</p>{SEARCH}", "s", [["q"]], "2.org")
+    pages[2] = (f"<input placeholder='a b'><p>fine \ufffd</p>{SEARCH}", "s", [["q"]], "2.org")
     archive = make_sdist(tmp_path / "raw" / FormPages.archive, pages)
     monkeypatch.setattr(FormPages, "sha256", sha256_of(archive))
-    dataset = FormPages(tmp_path)
+    dataset = FormPages(tmp_path, options={"field_tokens": 1})
+    assert dataset.report["counts"]["shortened_pages"] == 1
     assert dataset.report["stored"] == 3
     assert dataset.report["counts"]["undecodable_pages"] == 2
     assert "2 pages hold bytes that are no text" in capsys.readouterr().out

@@ -98,7 +98,7 @@ class HSAConv(MessagePassing):
         if backend not in BACKENDS:
             raise ShapeError(f"backend={backend!r} is unknown: use one of {BACKENDS}.")
         if not is_number(dropout) or not 0 <= dropout <= 1:
-            raise ShapeError(f"dropout={dropout!r} is not a probability: give a number from 0 to 1.")
+            raise ShapeError(f"dropout={dropout!r} is no probability: give a number from 0 to 1.")
         if scale is not None and not (is_number(scale) and math.isfinite(scale)):
             raise ShapeError(f"scale={scale!r} is not a finite number: give one, or None.")
         self.in_channels = in_channels
