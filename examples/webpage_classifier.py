@@ -114,9 +114,6 @@ def compare(args: argparse.Namespace, console: Console) -> int:
         table = labels[name].setdefault(seed, np.zeros((len(tested), 8), dtype=int))
         table[[place[int(page)] for page in chosen]] = values
 
-    # glibc gives large blocks back to the system and faults their pages in again, every step.
-    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_"):
-        os.environ.setdefault(name, str(2**28))  # workers start with it
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
