@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from webpage_data import SKIPPED, Pages
-from webpage_training import score
+from webpage_training import score, worker_pages
 
 STRENGTHS = (1.0, 10.0, 100.0)  # inverse regularisation, chosen on validation pages
 _WORD = re.compile(r"[^\W\d_]+|\d+")
@@ -68,3 +70,26 @@ def tfidf_forms(
     ]
     best = max(models, key=lambda m: sum(score(pages.y[validation], labels(m, validation))))
     return test, labels(best, test)
+
+
+@cache
+def _texts(root: Path, attributes: bool) -> tuple[list[str], list[list[str]]]:
+    """Texts of all pages and of their forms, read once in every process."""
+    dataset = worker_pages(root).dataset
+    every = range(len(dataset))
+    return (
+        [dataset.page_text(i, attributes=attributes) for i in every],
+        [dataset.form_texts(i, attributes=attributes) for i in every],
+    )
+
+
+def run_baselines(
+    root: Path, attributes: bool, fold: int
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Both baselines of one fold: by name, test pages and their labels."""
+    pages, (whole, forms) = worker_pages(root), _texts(root, attributes)
+    tail = "_attributes" if attributes else ""
+    return {
+        f"tfidf_page{tail}": tfidf_pages(pages, whole, fold),
+        f"tfidf_form{tail}": tfidf_forms(pages, forms, fold),
+    }

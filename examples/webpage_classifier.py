@@ -23,7 +23,6 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -34,7 +33,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from webpage_baselines import tfidf_forms, tfidf_pages
+from webpage_baselines import run_baselines
 from webpage_data import HTML_OPTIONS, SKIPPED, Pages, focus, page_labels
 from webpage_training import Settings, run, score
 
@@ -69,7 +68,7 @@ def main() -> int:
     if args.quick and args.seeds is not None:
         parser.error("--quick trains with one seed: leave --seeds out.")
     if args.quick and args.predict is not None:
-        parser.error("--predict asks the fully trained model: leave --quick out.")
+        parser.error("--predict takes the best model there is: leave --quick out.")
     plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
     console = Console(**plain)
     try:
@@ -129,21 +128,29 @@ def compare(args: argparse.Namespace, console: Console) -> int:
             initargs=(max(1, (os.cpu_count() or 1) // args.workers),),
         ) as pool,
     ):
-        bar = progress.add_task("training", total=len(tasks) + 1)
         futures = [pool.submit(run, args.root, out, "hsa", None, 0, settings)]
         futures += [pool.submit(run, args.root, out, a, f, s, settings) for a, f, s in tasks]
+        plain = [
+            pool.submit(run_baselines, args.root, attributes, fold)
+            for attributes in (False, True)
+            for fold in range(folds)
+        ]
+        bar = progress.add_task("training", total=len(futures) + len(plain))
         records = []
         try:
-            for future in as_completed(futures):
-                record = future.result()
-                records.append(record)
-                if record["fold"] is not None:
-                    keep(record["attention"], record["seed"], record["pages"], record["labels"])
+            for future in as_completed([*futures, *plain]):
+                if future in plain:
+                    for name, (chosen, values) in future.result().items():
+                        keep(name, 0, chosen, values)
+                else:
+                    record = future.result()
+                    records.append(record)
+                    if record["fold"] is not None:
+                        keep(record["attention"], record["seed"], record["pages"], record["labels"])
                 progress.advance(bar)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-        baselines(pages, folds, keep, progress)
     (home / "model").mkdir(exist_ok=True)
     for name in ("model.safetensors", "config.json"):  # the run keeps its own, for the next time
         part = home / "model" / f"{name}.part"
@@ -170,21 +177,6 @@ def peak_gigabytes(workers: int) -> float:
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kilobytes on Linux
     worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return (own + workers * worker) * 1024 / 1e9
-
-
-def baselines(pages: Pages, folds: int, keep: Callable[..., None], progress: Progress) -> None:
-    """TF-IDF on pages and on forms, without and with the attributes of tags."""
-    bar = progress.add_task("TF-IDF", total=4 * folds)
-    for attributes in (False, True):
-        tail = "_attributes" if attributes else ""
-        count = range(len(pages.trees))
-        whole = [pages.dataset.page_text(i, attributes=attributes) for i in count]
-        forms = [pages.dataset.form_texts(i, attributes=attributes) for i in count]
-        for fold in range(folds):
-            keep(f"tfidf_page{tail}", 0, *tfidf_pages(pages, whole, fold))
-            progress.advance(bar)
-            keep(f"tfidf_form{tail}", 0, *tfidf_forms(pages, forms, fold))
-            progress.advance(bar)
 
 
 def evaluate(
@@ -253,6 +245,9 @@ def show(report: dict[str, Any], pages: int, seeds: int, console: Console) -> No
 
 def classify(path: Path, out: Path, console: Console) -> int:
     """Print the labels of one page, with probabilities, and those of its forms."""
+    if not (out / "model").is_dir() and (out / "quick" / "model").is_dir():
+        out = out / "quick"
+        console.print(f"(the model of a --quick run, in {out})", soft_wrap=True)
     if not (out / "model").is_dir():
         raise FileFormatError(
             f"there is no model in {str(out)!r}: run this program without --predict first, which "

@@ -140,7 +140,8 @@ def small_program(small_web, monkeypatch, tmp_path):
 
 
 def test_compare_again_and_predict(small_program, monkeypatch, capsys, tmp_path):
-    start, out = small_program
+    start, whole = small_program
+    out = whole / "quick"  # a quick run keeps apart from the full one
     monkeypatch.setattr(webpage_classifier, "Settings", lambda: replace(TINY, epochs=1))
     monkeypatch.setattr(webpage_classifier, "replace", lambda settings, epochs: settings)
     assert start("--quick") == 0
@@ -174,7 +175,17 @@ def test_compare_again_and_predict(small_program, monkeypatch, capsys, tmp_path)
     page.write_text(FORMS[1])
     capsys.readouterr()
     assert start("--predict", str(page)) == 0
-    assert "form 1 of 1: " in capsys.readouterr().out
+    answer = capsys.readouterr().out
+    assert "--quick" in answer
+    assert "form 1 of 1: " in answer
+    assert not (whole / "model").exists()
+
+
+@pytest.mark.parametrize("other", [["--seeds", "2"], ["--predict", "page.html"]])
+def test_quick_does_not_go_with_everything(small_program, capsys, other):
+    with pytest.raises(SystemExit):
+        small_program[0]("--quick", *other)
+    assert "--quick" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--seeds", "--workers"])
