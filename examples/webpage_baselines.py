@@ -75,8 +75,8 @@ def tfidf_forms(
 @cache
 def _texts(root: Path, attributes: bool) -> tuple[list[str], list[list[str]]]:
     """Texts of all pages and of their forms, read once in every process."""
-    dataset = worker_pages(root).dataset
-    every = range(len(dataset))
+    pages = worker_pages(root)
+    dataset, every = pages.dataset, range(len(pages.trees))
     return (
         [dataset.page_text(i, attributes=attributes) for i in every],
         [dataset.form_texts(i, attributes=attributes) for i in every],
