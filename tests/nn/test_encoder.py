@@ -202,7 +202,8 @@ def test_it_learns_what_only_the_hierarchy_tells():
 
     def train(conv) -> float:
         torch.manual_seed(0)
-        encoder = HSAEncoder(8, num_layers=1, heads=2, position_channels=0, conv=conv)
+        own = {} if conv else {"position_channels": 0}
+        encoder = HSAEncoder(8, num_layers=1, heads=2, conv=conv, **own)
         head = nn.Linear(8, 1)
         optimizer = torch.optim.Adam([*encoder.parameters(), *head.parameters()], lr=0.02)
         losses = []
