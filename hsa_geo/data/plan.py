@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from hsa_geo.data.buckets import Bucket, make_buckets
-from hsa_geo.errors import ShapeError, TreeError
+from hsa_geo.data.contraction import check_index, contract, leaf_counts
 
 __all__ = ["Pairs", "TreePlan"]
 
@@ -144,7 +144,7 @@ class TreePlan:
             >>> TreePlan.from_index(index, torch.tensor([1, 1, 0])).num_leaves
             2
         """
-        _check_index(tree_index, tree_level)
+        check_index(tree_index, tree_level)
         parent_of_edge, child_of_edge = tree_index
         if bool((parent_of_edge.diff() < 0).any()):
             order = torch.argsort(parent_of_edge, stable=True)
@@ -159,7 +159,7 @@ class TreePlan:
 
         # Contract chains: keep leaves and branching nodes; top climbs over single-child parents.
         bottom = (children != 1).nonzero().squeeze(1)
-        top, level, down = _contract(parent, children, tree_level)
+        top, level, down = contract(parent, children, tree_level)
         top, level = top[bottom], level[bottom]
         above = parent[top]  # branching, or -1
 
@@ -202,7 +202,7 @@ class TreePlan:
         level_leaves = torch.searchsorted(level[leaf_slot], bounds).tolist()
 
         group_parent = slot_of[owner]
-        count = _leaf_counts(is_leaf, level_slots, level_groups, group_ptr, group_parent)
+        count = leaf_counts(is_leaf, level_slots, level_groups, group_ptr, group_parent)
         return cls(
             num_nodes=m,
             num_leaves=len(leaf_row),
@@ -416,80 +416,3 @@ def _map_tensors(fn: Any, value: Any) -> Any:
         return tuple(_map_tensors(fn, item) for item in value)
     fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     return type(value)(**{k: fn(v) if isinstance(v, Tensor) else v for k, v in fields.items()})
-
-
-def _check_index(tree_index: Tensor, tree_level: Tensor) -> None:
-    if tree_index.dim() != 2 or tree_index.size(0) != 2 or tree_index.dtype != torch.int64:
-        raise ShapeError(
-            f"tree_index has shape {list(tree_index.shape)} and dtype {tree_index.dtype}: give "
-            "int64 [2, E], parents above children."
-        )
-    if tree_level.dim() != 1 or tree_level.dtype != torch.int64:
-        raise ShapeError(
-            f"tree_level has shape {list(tree_level.shape)} and dtype {tree_level.dtype}: give "
-            "int64 [M], one level for every tree node."
-        )
-    if tree_index.device != tree_level.device:
-        raise ShapeError(
-            f"tree_index is on {tree_index.device} but tree_level on {tree_level.device}: move "
-            "both to one device."
-        )
-    m = len(tree_level)
-    if tree_index.numel() and (int(tree_index.min()) < 0 or int(tree_index.max()) >= m):
-        bad = tree_index[(tree_index < 0) | (tree_index >= m)]
-        raise TreeError(
-            f"tree_index holds node {int(bad[0])}, but tree_level has {m} nodes: ids are "
-            f"0..{m - 1}, and a root has no edge (no -1)."
-        )
-    parents = torch.bincount(tree_index[1], minlength=m)
-    if bool((parents > 1).any()):
-        node = int((parents > 1).nonzero()[0])
-        raise TreeError(f"node {node} has {int(parents[node])} parents: a tree allows one.")
-    expected = torch.zeros_like(tree_level)
-    expected[tree_index[1]] = tree_level[tree_index[0]] + 1
-    wrong = (expected != tree_level).nonzero()
-    if wrong.numel():
-        node = int(wrong[0])
-        raise TreeError(
-            f"node {node} has level {int(tree_level[node])} but its place in tree_index needs "
-            f"level {int(expected[node])}: a root has 0, a child its parent's plus one."
-        )
-
-
-def _contract(
-    parent: Tensor, children: Tensor, tree_level: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Top and bottom of the single-child chain at every node, and level without chains."""
-    m = len(parent)
-    nodes = torch.arange(m, device=parent.device)
-    single = children == 1
-    if not bool(single.any()):
-        return nodes, tree_level, nodes
-    up = torch.cat([torch.where(parent >= 0, parent, m), parent.new_tensor([m])])  # m: above roots
-    has = parent >= 0
-    over_single = torch.zeros(m, dtype=torch.bool, device=parent.device)
-    over_single[has] = single[parent[has]]
-    top = torch.where(over_single, up[:m], nodes)
-    bottom = nodes.clone()
-    bottom[parent[over_single]] = nodes[over_single]
-    level = torch.nn.functional.pad((has & ~over_single).long(), (0, 1))
-    for _ in range(int(tree_level.max()).bit_length() + 1):  # pointer doubling
-        top, bottom, level, up = top[top], bottom[bottom], level + level[up], up[up]
-    return top, level[:m], bottom
-
-
-def _leaf_counts(
-    is_leaf: Tensor,
-    level_slots: list[int],
-    level_groups: list[int],
-    group_ptr: Tensor,
-    group_parent: Tensor,
-) -> Tensor:
-    count = is_leaf.long()
-    for level in range(len(level_slots) - 2, 0, -1):
-        first, last = level_groups[level], level_groups[level + 1]
-        low = level_slots[level]
-        total = torch.nn.functional.pad(count[low : level_slots[level + 1]].cumsum(0), (1, 0))
-        ptr = group_ptr[first : last + 1] - low
-        count[group_parent[first:last]] = total[ptr[1:]] - total[ptr[:-1]]
-    return count
