@@ -17,12 +17,17 @@ _FLAT_TAGS = """
     td th tr tbody thead tfoot caption colgroup option a button nobr h1 h2 h3 h4 h5 h6 select
 """
 _NEVER_DEEP = frozenset(_FLAT_TAGS.split())
+# As the tokeniser reads it: a quote opens a value only behind "=".
+_ATTRIBUTE_SYNTAX = r"[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:\"[^\"]*\"|'[^']*'|[^\s>\"'][^\s>]*+))?+"
+_ATTRIBUTE = re.compile(_ATTRIBUTE_SYNTAX)
 _TAG_OR_RAW = re.compile(
     r"<!--.*?(?:-->|\Z)"
     r"|<(script|style|textarea|title|xmp|iframe|noembed|noframes|noscript)\b.*?(?:</\1|\Z)"
-    r"|<(/?)([a-z][^\s/>]*)(?:[^\"'>]|\"[^\"]*\"|'[^']*')*+",
+    rf"|<(/?)([a-z][^\s/>]*)(?:[\s/]++|{_ATTRIBUTE_SYNTAX})*+",
     re.I | re.S,
 )
+#: Most attributes of one tag; the parser's time grows with the square of their number.
+MAX_ATTRIBUTES = 10_000
 
 
 def over_limit(on_limit: str, found: str, remedy: str, left_out: str) -> None:
@@ -94,7 +99,8 @@ def read_markup(
             text.encode("utf-8")
         except UnicodeEncodeError:
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return _cut_nesting(text.removeprefix("\ufeff"), max_nesting, on_limit)
+    text = _cut_attributes(text.removeprefix("\ufeff"), on_limit)
+    return _cut_nesting(text, max_nesting, on_limit)
 
 
 def _cut_bytes(data: bytes, size: int, max_bytes: int | None, on_limit: str) -> bytes:
@@ -150,4 +156,26 @@ def _cut_nesting(text: str, max_nesting: int | None, on_limit: str) -> str:
                     f"the last {len(text) - start} of {len(text)} characters",
                 )
                 return text[:start]
+    return text
+
+
+def _cut_attributes(text: str, on_limit: str) -> str:
+    """Guard the parser, whose time grows with the square of the attributes of one tag."""
+    least = 2 * MAX_ATTRIBUTES  # a letter and a blank each
+    if len(text) <= least:
+        return text
+    for match in _TAG_OR_RAW.finditer(text):
+        if match[3] is None or match.end() - match.start() <= least:
+            continue
+        found = sum(1 for _ in _ATTRIBUTE.finditer(match[0], match.end(3) - match.start()))
+        if found > MAX_ATTRIBUTES:
+            start = match.start()
+            over_limit(
+                on_limit,
+                f"a tag {match[3]!r} of the page has {found} attributes, more than "
+                f"{MAX_ATTRIBUTES}",
+                "shorten it",
+                f"the last {len(text) - start} of {len(text)} characters",
+            )
+            return text[:start]
     return text

@@ -109,3 +109,19 @@ def test_deep_nesting_is_cut(unit: str) -> None:
 )
 def test_long_pages_are_not_deep(page: str) -> None:
     assert read_markup(page, None, max_bytes=None, max_nesting=10_000, on_limit="error") == page
+
+
+@pytest.mark.parametrize("attribute", ["a{}=1", "a{}", 'a{}=">"', "a{}='<b'"])
+def test_a_tag_of_very_many_attributes_is_refused_before_parsing(attribute):
+    tag = "<input " + " ".join(attribute.format(i) for i in range(50_000)) + ">"
+    with pytest.raises(LimitError, match=r"'input' of the page has 50000 attributes"):
+        from_html(f"<p>Hi</p>{tag}<p>there</p>")
+    with pytest.warns(TruncationWarning, match="50000 attributes"):
+        tree = from_html(f"<p>Hi</p>{tag}<p>there</p>", on_limit="truncate")
+    assert tree.tree_name[0] == "Hi"
+    assert "there" not in tree.tree_name
+
+
+def test_a_long_attribute_is_no_many_attributes():
+    tree = from_html(f'<p>Hi</p><img alt="a picture" src="x.png?{"a=1 &" * 50_000}">')
+    assert tree.num_leaves == 2
