@@ -58,11 +58,26 @@ Labels = dict[int, np.ndarray]  # by seed: labels of all test pages [pages, 8]
 def main() -> int:
     """Parse the command line and go."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--root", type=Path, default=Path("data/form_pages"), help="the dataset")
-    parser.add_argument("--out", type=Path, default=Path("runs/webpage_classifier"))
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=Path("data/form_pages"),
+        help="where the dataset is kept (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs/webpage_classifier"),
+        help="where runs, model and report go (default: %(default)s)",
+    )
     parser.add_argument("--quick", action="store_true", help="one fold, one seed, fewer epochs")
     parser.add_argument("--seeds", type=positive, help="number of seeds (default: 3)")
-    parser.add_argument("--workers", type=positive, default=min(2, os.cpu_count() or 1))
+    parser.add_argument(
+        "--workers",
+        type=positive,
+        default=min(2, os.cpu_count() or 1),
+        help="training processes (default: %(default)s)",
+    )
     parser.add_argument("--predict", type=Path, metavar="FILE.html", help="classify one page")
     args = parser.parse_args()
     if args.quick and args.seeds is not None:
@@ -245,6 +260,7 @@ def show(report: dict[str, Any], pages: int, seeds: int, console: Console) -> No
 
 def classify(path: Path, out: Path, console: Console) -> int:
     """Print the labels of one page, with probabilities, and those of its forms."""
+    page = path.read_bytes()  # a missing page is said before a missing model
     if not (out / "model").is_dir() and (out / "quick" / "model").is_dir():
         out = out / "quick"
         console.print(f"(the model of a --quick run, in {out})", soft_wrap=True)
@@ -265,7 +281,7 @@ def classify(path: Path, out: Path, console: Console) -> int:
             f"the model in {str(out)!r} does not say how to read a page for it (html={html!r}, "
             f"classes={classes!r}): run this program without --predict, it trains one that does."
         )
-    tree = focus(from_html(path, on_limit="truncate", **html))
+    tree = focus(from_html(page, on_limit="truncate", **html))
     classes = [*map(str, classes), "(none of these)"]
     with torch.no_grad():
         logits = model(tree, tree.form_node)

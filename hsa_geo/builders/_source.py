@@ -18,7 +18,7 @@ _FLAT_TAGS = """
 """
 _NEVER_DEEP = frozenset(_FLAT_TAGS.split())
 # As the tokeniser reads it: a quote opens a value only behind "=".
-_ATTRIBUTE_SYNTAX = r"[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:\"[^\"]*\"|'[^']*'|[^\s>\"'][^\s>]*+))?+"
+_ATTRIBUTE_SYNTAX = r"([^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?:\"[^\"]*\"|'[^']*'|[^\s>\"'][^\s>]*+))?+"
 _ATTRIBUTE = re.compile(_ATTRIBUTE_SYNTAX)
 _TAG_OR_RAW = re.compile(
     r"<!--.*?(?:-->|\Z)"
@@ -26,7 +26,7 @@ _TAG_OR_RAW = re.compile(
     rf"|<(/?)([a-z][^\s/>]*)(?:[\s/]++|{_ATTRIBUTE_SYNTAX})*+",
     re.I | re.S,
 )
-#: Most attributes of one tag; the parser's time grows with the square of their number.
+#: Most different attributes of one tag; the parser's time grows with the square of their number.
 MAX_ATTRIBUTES = 10_000
 
 
@@ -167,7 +167,8 @@ def _cut_attributes(text: str, on_limit: str) -> str:
     for match in _TAG_OR_RAW.finditer(text):
         if match[3] is None or match.end() - match.start() <= least:
             continue
-        found = sum(1 for _ in _ATTRIBUTE.finditer(match[0], match.end(3) - match.start()))
+        attributes = _ATTRIBUTE.finditer(match[0], match.end(3) - match.start())
+        found = len({attribute[1].lower() for attribute in attributes})  # repeated ones are dropped
         if found > MAX_ATTRIBUTES:
             start = match.start()
             over_limit(

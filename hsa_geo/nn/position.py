@@ -168,7 +168,7 @@ class PositionEmbedding(nn.Module):
             name = Domain(label).name if label in set(Domain) else str(label)
             raise DomainError(
                 f"no embedding for positions in domain {name}: pass domains={{Domain.{name}: "
-                "module}}, or None as the module for no positions."
+                "module}, or None as the module for no positions."
             )
         like = next((p for p in self.parameters()), tree.tree_pos)
         dtype = torch.promote_types(like.dtype, torch.float32)

@@ -192,9 +192,14 @@ def test_a_cut_file() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=60), st.sampled_from(["PNG", "JPEG", "GIF", "WEBP", "BMP"]), st.data())
-def test_damaged_files_never_raise(noise: bytes, kind: str, draw: st.DataObject) -> None:
+def test_damaged_files_are_no_image_or_too_large(
+    noise: bytes, kind: str, draw: st.DataObject
+) -> None:
     data = bytearray(encode(Image.new("RGB", (9, 9), "red"), kind))
     at = draw.draw(st.integers(0, len(data) - 1))
     data[at : at + len(noise)] = noise
-    grid = image_patches(bytes(data))
+    try:
+        grid = image_patches(bytes(data))
+    except LimitError:  # the noise may say that the image is huge
+        return
     assert grid is None or grid.patches.shape == (grid.rows * grid.cols, 192)
