@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import ctypes
+import gc
 import json
 import math
 import time
@@ -155,10 +157,20 @@ def run(
         test = pages.split(fold)[2]
         record["pages"] = test.tolist()
         record["labels"] = predict(model, pages, test).astype(int).tolist()
+    del model
+    release_memory()
     part = path.with_suffix(".part")
     part.write_text(json.dumps(record), encoding="utf-8")
     part.replace(path)
     return record
+
+
+def release_memory() -> None:
+    """Give freed memory back to the system, where the C library can: runs would add up."""
+    gc.collect()
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
 
 
 _pages: dict[Path, Pages] = {}
