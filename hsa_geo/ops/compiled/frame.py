@@ -1,0 +1,187 @@
+"""A call's tensors as the compiled kernels take them, and its work in pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hsa_geo.data.kept import unpack_kept
+from hsa_geo.ops.compiled.layout import Array, Groups, Rows, Scores
+from hsa_geo.ops.compiled.recursion import Kept
+from hsa_geo.ops.wide import WideGroup
+
+if TYPE_CHECKING:
+    from hsa_geo.ops.compiled.attention import Saved
+
+__all__ = ["WIDE", "Call", "Frame", "flat", "rows"]
+
+#: Largest group that the compiled kernels take; matrix products are faster for wider ones.
+WIDE = 256
+
+#: Products (pairs times heads) for which one more thread pays.
+_PER_PIECE = 1 << 14
+
+
+@dataclass(frozen=True)
+class Call:
+    """Inputs of an attention; tensors on the CPU, all float32 or all float64.
+
+    Attributes:
+        q: ``[N, H, D]``.
+        k: ``[N, H, D]``.
+        v: ``[N, H, Dv]``.
+        packed: See :func:`hsa_geo.data.kept.pack_kept`.
+        term: ``[N, H]``, added to the scores of each key (its mean, for inner slots), or None.
+        pos: ``[M, H, P]`` or None.
+        bias: ``[pairs, H or 1]`` or None.
+        mask: ``[pairs, H]`` or None.
+        own_mask: ``[N, H]`` or None.
+        scale: Factor of q . k.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    packed: Tensor
+    term: Tensor | None
+    pos: Tensor | None
+    bias: Tensor | None
+    mask: Tensor | None
+    own_mask: Tensor | None
+    scale: float
+
+
+def rows(x: Tensor) -> Rows:
+    """A tensor ``[n, H, dim]`` where it lies, or a copy if its last dimension is not dense."""
+    x = x.detach()
+    if x.numel() == 0:
+        return Rows(x.new_empty(0).numpy(), 0, 0, x.size(2))
+    if x.size(2) > 1 and x.stride(2) != 1:
+        x = x.contiguous()
+    (n, heads, dim), (row, head, _) = x.shape, x.stride()
+    span = (n - 1) * row + (heads - 1) * head + dim
+    return Rows(x.as_strided((span,), (1,)).numpy(), row, head, dim)
+
+
+def flat(x: Tensor) -> Array:
+    """A tensor's elements in order, where they lie if it is contiguous."""
+    return x.detach().reshape(-1).numpy()
+
+
+class Frame:
+    """A call's tensors as arrays.
+
+    Attributes:
+        q: Queries; ``k`` and ``v`` likewise.
+        leaves: Groups of leaves.
+        siblings: Groups of kept slots.
+        kept: Kept slots.
+        scores: What the scores of leaves have beside q . k.
+        leaf_pieces: Ranges of groups of leaves, of about equal work.
+        head_pieces: Ranges of heads.
+        wide_leaves: Groups of leaves that are wide; ``wide_kept`` likewise.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.leaf_index, self.kept_index = leaf, kept = unpack_kept(call.packed)
+        self.slots = len(kept.leaf)
+        self.heads, self.dim, self.dim_v = call.q.size(1), call.q.size(2), call.v.size(2)
+        self.leaves = Groups(*(t.numpy() for t in leaf))
+        ptr, pair, parent, row, top, own, count = (t.numpy() for t in kept)
+        trees = int(ptr[0])
+        self.kept = Kept(ptr, parent, row, count, own, trees)
+        self.siblings = Groups(ptr, np.arange(self.slots), top, top, pair, parent)
+        self.q, self.k, self.v = rows(call.q), rows(call.k), rows(call.v)
+        nothing = call.q.new_empty(0)
+
+        def array(x: Tensor | None) -> Array:
+            return flat(nothing if x is None else x)
+
+        self.pos = rows(nothing.view(0, 0, 0) if call.pos is None else call.pos)
+        self.scores = Scores(
+            self.q.data.dtype.type(call.scale),
+            array(call.term),
+            self.pos,
+            array(call.bias),
+            1 if call.bias is None else call.bias.size(1),
+            array(call.mask),
+            array(call.own_mask),
+            self.heads,
+            True,
+            WIDE,
+        )
+        self.leaf_pieces = _group_pieces(self.leaves.ptr, self.heads)
+        self.head_pieces = _head_pieces(ptr, self.heads)
+        self.wide_leaves = np.flatnonzero(np.diff(self.leaves.ptr) > WIDE).tolist()
+        self.wide_kept = np.flatnonzero(np.diff(ptr) > WIDE).tolist()
+
+    def members(self, g: int) -> Tensor:
+        """Rows of the members of a group of leaves."""
+        return self.leaf_index.row[int(self.leaves.ptr[g]) : int(self.leaves.ptr[g + 1])]
+
+    def kept_range(self, g: int) -> slice:
+        """Kept slots of a group of them."""
+        return slice(int(self.kept.ptr[g]), int(self.kept.ptr[g + 1]))
+
+    def wide_leaf_group(self, g: int) -> WideGroup:
+        """A group of leaves for :mod:`hsa_geo.ops.wide`."""
+        call, row = self.call, self.members(g)
+        at = slice(int(self.leaves.ptr[g]), int(self.leaves.ptr[g + 1]))
+        top, own = self.leaf_index.top[at], self.leaf_index.own[at]
+        return WideGroup(
+            *(call.q[row], call.k[row], call.v[row], call.scale, True),
+            term=None if call.term is None else call.term[row],
+            top=None if call.pos is None else call.pos[top],
+            own=None if call.pos is None else call.pos[own],
+            own_mask=None if call.own_mask is None else call.own_mask[row],
+            **self._pairs(int(self.leaves.pair[g]), len(row)),
+        )
+
+    def wide_kept_group(self, g: int, saved: Saved) -> WideGroup:
+        """A group of kept slots for :mod:`hsa_geo.ops.wide`."""
+        call, at = self.call, self.kept_range(g)
+        return WideGroup(
+            *(saved.mean_q[at], saved.mean_k[at], saved.mean_v[at], call.scale, False),
+            term=saved.scalars[5, at],
+            top=None if call.pos is None else call.pos[self.kept_index.top[at]],
+            **self._pairs(int(self.siblings.pair[g]), at.stop - at.start),
+        )
+
+    def pair_range(self, start: int, n: int) -> slice:
+        """The public pairs of a group of n members."""
+        return slice(start, start + n * (n - 1))
+
+    def _pairs(self, start: int, n: int) -> dict[str, Tensor | None]:
+        at = self.pair_range(start, n)
+        bias, mask = self.call.bias, self.call.mask
+        return {
+            "bias": None if bias is None else bias[at],
+            "mask": None if mask is None else mask[at],
+        }
+
+
+def _group_pieces(ptr: Array, heads: int) -> list[tuple[int, int]]:
+    """Ranges of groups with about the same number of pairs, several for each thread."""
+    size = np.diff(ptr)
+    if len(size) == 0:
+        return []
+    work = np.cumsum(np.where(size > WIDE, size, size * (size + 8))) * heads
+    most = torch.get_num_threads() * 4 if torch.get_num_threads() > 1 else 1
+    pieces = int(min(most, work[-1] // _PER_PIECE + 1))
+    cuts = np.searchsorted(work, work[-1] * np.arange(1, pieces) / pieces)
+    bounds = np.unique(np.concatenate([[0], cuts, [len(size)]])).tolist()
+    return list(zip(bounds[:-1], bounds[1:]))
+
+
+def _head_pieces(ptr: Array, heads: int) -> list[tuple[int, int]]:
+    """Ranges of heads, one for each thread."""
+    size = np.diff(ptr)
+    work = int((size * (size + 8)).sum()) * heads
+    pieces = int(min(torch.get_num_threads(), heads, work // _PER_PIECE + 1))
+    bounds = [heads * i // max(pieces, 1) for i in range(pieces + 1)]
+    return list(zip(bounds[:-1], bounds[1:]))
