@@ -29,51 +29,52 @@ class Saved(NamedTuple):
     """What the backward pass needs of the forward pass; R kept slots.
 
     Attributes:
-        local: ``[N, H, Dv]``, outputs within groups of leaves.
+        result: ``[N, H, Dv]``, the outputs.
         leaf_lse: ``[N, H]``, log-sum-exps within groups of leaves.
         mean_q: ``[R, H, D]``.
         mean_k: ``[R, H, D]``.
         mean_v: ``[R, H, Dv]``.
         out: ``[R, H, Dv]``, outputs among siblings.
+        u: ``[R, H, Dv]``, sums along the path from the root.
         scalars: ``[6, R, H]``: f, the log-sum-exp over the siblings, log Z, c, the weight of the
             siblings, and what is added to scores of a key.
     """
 
-    local: Tensor
+    result: Tensor
     leaf_lse: Tensor
     mean_q: Tensor
     mean_k: Tensor
     mean_v: Tensor
     out: Tensor
+    u: Tensor
     scalars: Tensor
 
 
-def forward(call: Call, save: bool) -> tuple[Tensor, Tensor, Saved]:
+def forward(call: Call) -> tuple[Tensor, Saved]:
     """Run the forward pass.
 
     Args:
         call: The inputs.
-        save: Whether a backward pass will follow; without it ``local`` is the result itself.
 
     Returns:
-        Outputs ``[N, H, Dv]``, energies of the roots ``[B, H]``, and what backward needs.
+        Energies of the roots ``[B, H]``, and what backward needs, the outputs among it.
     """
     x = Frame(call)
     new, slots, heads = call.q.new_empty, x.slots, x.heads
-    out = new(call.v.shape)
     saved = Saved(
-        local=new(call.v.shape) if save else out,
+        result=new(call.v.shape),
         leaf_lse=new(len(call.q), heads),
         mean_q=new(slots, heads, x.dim),
         mean_k=new(slots, heads, x.dim),
         mean_v=new(slots, heads, x.dim_v),
         out=new(slots, heads, x.dim_v),
+        u=new(slots, heads, x.dim_v),
         scalars=new(6, slots, heads),
     )
     f, lse, z, c, leave, key_term = (part.numpy() for part in saved.scalars)
-    u, mean_term = new(slots, heads, x.dim_v).numpy(), new(slots, heads).numpy()
+    u, mean_term = saved.u.numpy(), new(slots, heads).numpy()
     mean_q, mean_k, mean_v = saved.mean_q.numpy(), saved.mean_k.numpy(), saved.mean_v.numpy()
-    result, local, kept_out = rows(out), rows(saved.local), rows(saved.out)
+    result, kept_out = rows(saved.result), rows(saved.out)
 
     # Groups of leaves.
     reductions = [(x.q, mean_q), (x.k, mean_k), (x.v, mean_v)]
@@ -84,14 +85,14 @@ def forward(call: Call, save: bool) -> tuple[Tensor, Tensor, Saved]:
     def leaf_work(g0: int, g1: int) -> None:
         group_forward(
             *(x.q, x.k, x.v, x.leaves, x.scores),
-            *(g0, g1, 0, heads, local, flat(saved.leaf_lse)),
+            *(g0, g1, 0, heads, result, flat(saved.leaf_lse)),
         )
         for leaves, means in reductions:
             leaf_reduce(leaves, x.leaves, g0, g1, 0, heads, means, True)
 
     for g in x.wide_leaves:
         row = x.members(g)
-        saved.local[row], saved.leaf_lse[row] = wide_forward(x.wide_leaf_group(g))
+        saved.result[row], saved.leaf_lse[row] = wide_forward(x.wide_leaf_group(g))
     run(leaf_work, x.leaf_pieces)
 
     # Kept slots.
@@ -125,5 +126,5 @@ def forward(call: Call, save: bool) -> tuple[Tensor, Tensor, Saved]:
         run(lambda h0, h1: (up(h0, h1), solve(h0, h1)), x.head_pieces)
 
     # Leaves.
-    run(lambda g0, g1: leaf_finish(x.leaves, g0, g1, local, c, u, result), x.leaf_pieces)
-    return out, -saved.scalars[0, : x.kept.trees], saved
+    run(lambda g0, g1: leaf_finish(x.leaves, g0, g1, c, u, result), x.leaf_pieces)
+    return -saved.scalars[0, : x.kept.trees], saved

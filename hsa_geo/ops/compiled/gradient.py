@@ -58,16 +58,15 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
     grad_u = new(slots, heads, x.dim_v)  # of u; and of the outputs among siblings, unweighted
     mean_q, mean_k = new(slots, heads, x.dim), new(slots, heads, x.dim)
     mean_v, mean_term = new(slots, heads, x.dim_v), new(slots, heads)
-    grad_c, below, delta, grad_f, grad_lse = new(5, slots, heads).unbind()
-    leaf_delta = new(len(call.q), heads)
-    grad_rows, local = rows(grad), rows(saved.local)
+    below, delta, grad_f, grad_lse = new(4, slots, heads).unbind()
+    grad_rows, result = rows(grad), rows(saved.result)
     nothing = flat(new(0))
     to_bias, to_pos = (nothing if t is None else flat(t) for t in (to.bias, to.pos))
 
     def sum_leaves(g0: int, g1: int) -> None:
         leaf_adjoint(
-            *(x.leaves, g0, g1, grad_rows, local),
-            *(flat(leaf_delta), grad_u.numpy(), grad_c.numpy()),
+            *(x.leaves, g0, g1, grad_rows, result),
+            *(saved.u.numpy(), grad_u.numpy(), below.numpy()),
         )
 
     run(sum_leaves, x.leaf_pieces)
@@ -76,7 +75,7 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
     kept_scores = x.scores._replace(term=flat(saved.scalars[5]), diagonal=False)
     mean_rows = rows(saved.mean_q), rows(saved.mean_k), rows(saved.mean_v)
     kept_to = Adjoints(
-        *(rows(grad_u), flat(saved.scalars[4]), flat(grad_lse), flat(delta)),
+        *(rows(grad_u), flat(saved.scalars[4]), flat(grad_lse)),
         *(rows(mean_q), rows(mean_k), rows(mean_v)),
         *(nothing, nothing, nothing, nothing),
         *(nothing if to.term is None else flat(mean_term), to_pos, to_bias),
@@ -85,7 +84,7 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
     def scalar_work(h0: int, h1: int) -> None:
         scalars_backward(
             *(x.kept, grad_rows, x.v, x.scores.own_mask, grad_phi.numpy(), h0, h1),
-            *(f, lse, saved.out.numpy(), z, c, leave, grad_u.numpy(), grad_c.numpy()),
+            *(f, lse, saved.out.numpy(), z, c, leave, grad_u.numpy()),
             *(delta.numpy(), below.numpy(), grad_f.numpy(), grad_lse.numpy()),
         )
 
@@ -108,7 +107,7 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
             at = x.kept_range(g)
             part = wide_backward(
                 *(x.wide_kept_group(g, saved), saved.scalars[1, at], grad_u[at]),
-                *(saved.scalars[4, at], grad_lse[at], delta[at]),
+                *(saved.scalars[4, at], grad_lse[at]),
             )
             mean_q[at], mean_k[at], mean_v[at] = part.q, part.k, part.v
             mean_term[at] = part.term
@@ -121,7 +120,7 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
 
     # Groups of leaves.
     leaf_to = Adjoints(
-        *(grad_rows, flat(saved.scalars[3]), flat(grad_f), flat(leaf_delta)),
+        *(grad_rows, flat(saved.scalars[3]), flat(grad_f)),
         *(rows(to.q), rows(to.k), rows(to.v)),
         *(flat(mean_q), flat(mean_k), flat(mean_v), flat(mean_term)),
         *(nothing if to.term is None else flat(to.term), to_pos, to_bias),
@@ -139,7 +138,7 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
         weight, slope = saved.scalars[3, up], grad_f[up] / n
         part = wide_backward(
             *(group, saved.leaf_lse[row], grad[row], weight.expand(n, -1)),
-            *(slope.expand(n, -1), leaf_delta[row]),
+            *(slope.expand(n, -1), _local(saved, row, up)),
         )
         to.q[row] = part.q + mean_q[up] / n
         to.k[row] = part.k + mean_k[up] / n
@@ -153,6 +152,14 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
         _wide_bias(to, part.bias, x, int(x.leaves.pair[g]), n)
     run(leaf_work, x.leaf_pieces)
     return to
+
+
+def _local(saved: Saved, row: Tensor, up: int) -> Tensor | None:
+    """Outputs within a group of leaves, ``(o - u_A) / c_A``, where that loses few digits."""
+    c = saved.scalars[3, up]
+    if bool((c < 1 / 16).any()):
+        return None
+    return (saved.result[row] - saved.u[up]) / c[:, None]
 
 
 def _wide_bias(to: Gradients, part: Tensor | None, x: Frame, start: int, n: int) -> None:

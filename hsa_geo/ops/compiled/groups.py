@@ -62,55 +62,75 @@ def exp_rows(x: Array, n: int, top: Any, bits: Array) -> Any:
 
 
 @jit
-def dots(s: Array, n: int, x: Array, y: Array, at: Array, dim: int) -> None:
-    """``s[j] = x . y[at[j]:at[j]+dim]``, four rows at a time."""
-    j = 0
+def pack(
+    to: Array, x: Rows, row: Array, first: int, n: int, h0: int, h1: int, factor: Any
+) -> None:
+    """``to[h - h0, j] = factor x[row[first+j], h]`` for n members and heads ``h0:h1``.
+
+    Where they lie, the rows of one head are a power of two apart, so most of them compete for the
+    same few places of the cache; packed, they are read many times at full speed.
+    """
+    for j in range(n):
+        here, at = np.uint64(row[first + j] * x.row + h0 * x.head), np.uint64(j * x.dim)
+        for _ in range(h0, h1):
+            for d in range(x.dim):
+                to[at + np.uint64(d)] = factor * x.data[here + np.uint64(d)]
+            here += np.uint64(x.head)
+            at += np.uint64(n * x.dim)
+
+
+@jit
+def part(x: Array, h: int, size: int) -> Array:
+    """The packed rows of the h-th head, n rows of ``size`` elements in all."""
+    return x[h * size : (h + 1) * size]
+
+
+@jit
+def dots(s: Array, n: int, x: Array, i: int, y: Array, dim: int) -> None:
+    """``s[j] = x_i . y_j`` for packed rows, four at a time."""
+    j, at, mine, step = 0, np.uint64(0), np.uint64(i * dim), np.uint64(dim)
     while j + 4 <= n:
-        y0, y1 = y[at[j] : at[j] + dim], y[at[j + 1] : at[j + 1] + dim]
-        y2, y3 = y[at[j + 2] : at[j + 2] + dim], y[at[j + 3] : at[j + 3] + dim]
         s0 = s1 = s2 = s3 = x.dtype.type(0)
         for d in range(dim):
-            s0 += x[d] * y0[d]
-            s1 += x[d] * y1[d]
-            s2 += x[d] * y2[d]
-            s3 += x[d] * y3[d]
+            e = np.uint64(d)
+            a = x[mine + e]
+            s0 += a * y[at + e]
+            s1 += a * y[at + step + e]
+            s2 += a * y[at + step + step + e]
+            s3 += a * y[at + step + step + step + e]
         s[j], s[j + 1], s[j + 2], s[j + 3] = s0, s1, s2, s3
+        at += np.uint64(4 * dim)
         j += 4
     while j < n:
-        y0 = y[at[j] : at[j] + dim]
         s0 = x.dtype.type(0)
         for d in range(dim):
-            s0 += x[d] * y0[d]
+            s0 += x[mine + np.uint64(d)] * y[at + np.uint64(d)]
         s[j] = s0
+        at += step
         j += 1
 
 
 @jit
-def combine(out: Array, w: Array, n: int, y: Array, at: Array, dim: int) -> None:
-    """``out = sum_j w[j] y[at[j]:at[j]+dim]``, four rows at a time."""
+def combine(out: Array, w: Array, n: int, y: Array, dim: int) -> None:
+    """``out = sum_j w[j] y_j`` for packed rows, four at a time."""
     for d in range(dim):
         out[d] = 0
-    j = 0
+    j, at, step = 0, np.uint64(0), np.uint64(dim)
     while j + 4 <= n:
-        y0, y1 = y[at[j] : at[j] + dim], y[at[j + 1] : at[j + 1] + dim]
-        y2, y3 = y[at[j + 2] : at[j + 2] + dim], y[at[j + 3] : at[j + 3] + dim]
         w0, w1, w2, w3 = w[j], w[j + 1], w[j + 2], w[j + 3]
         for d in range(dim):
-            out[d] += w0 * y0[d] + w1 * y1[d] + w2 * y2[d] + w3 * y3[d]
+            e = at + np.uint64(d)
+            out[d] += w0 * y[e] + w1 * y[e + step] + w2 * y[e + step + step] + (
+                w3 * y[e + step + step + step]
+            )
+        at += np.uint64(4 * dim)
         j += 4
     while j < n:
-        y0 = y[at[j] : at[j] + dim]
         w0 = w[j]
         for d in range(dim):
-            out[d] += w0 * y0[d]
+            out[d] += w0 * y[at + np.uint64(d)]
+        at += step
         j += 1
-
-
-@jit
-def places(at: Array, x: Rows, row: Array, first: int, n: int, h: int) -> None:
-    """Where the rows of the members ``first:first+n`` begin for a head."""
-    for j in range(n):
-        at[j] = row[first + j] * x.row + h * x.head
 
 
 @jit
@@ -188,35 +208,37 @@ def group_forward(
     dtype = q.data.dtype
     most = largest(groups, g0, g1, x.wide)
     s, bits = np.empty(most, dtype), np.empty(most, np.int32)
-    mine, result = np.empty(max(q.dim, 1), dtype), np.empty(max(v.dim, 1), dtype)
-    at_k, at_v = np.empty(most, np.int64), np.empty(most, np.int64)
+    result, width, width_v = np.empty(v.dim, dtype), most * (h1 - h0) * q.dim, most * (h1 - h0) * v.dim
+    queries, keys, values = np.empty(width, dtype), np.empty(width, dtype), np.empty(width_v, dtype)
+    plain = x.diagonal and x.term.size == 0 and x.pos.dim == 0 and x.bias.size == 0
     for g in range(g0, g1):
         first = groups.ptr[g]
         n = groups.ptr[g + 1] - first
         if n > x.wide:
             continue
+        pack(queries, q, groups.row, first, n, h0, h1, x.scale)
+        pack(keys, k, groups.row, first, n, h0, h1, dtype.type(1))
+        pack(values, v, groups.row, first, n, h0, h1, dtype.type(1))
         for h in range(h0, h1):
-            places(at_k, k, groups.row, first, n, h)
-            places(at_v, v, groups.row, first, n, h)
+            query, key = part(queries, h - h0, n * q.dim), part(keys, h - h0, n * q.dim)
+            value = part(values, h - h0, n * v.dim)
             for i in range(n):
                 row = groups.row[first + i]
-                query = q.data[row * q.row + h * q.head : row * q.row + h * q.head + q.dim]
-                for d in range(q.dim):
-                    mine[d] = query[d] * x.scale
-                dots(s, n, mine, k.data, at_k, q.dim)
-                add_terms(s, groups, x, g, i, h)
+                dots(s, n, query, i, key, q.dim)
+                if not plain:
+                    add_terms(s, groups, x, g, i, h)
                 top = dtype.type(np.finfo(dtype).min)
                 for j in range(n):
                     top = max(top, s[j])
                 total = exp_rows(s, n, top, bits)
                 lse[row * x.heads + h] = top + math.log(total) if total != 0 else -np.inf
-                apply_mask(s, groups, x, g, i, h)
-                combine(result, s, n, v.data, at_v, v.dim)
-                there = row * out.row + h * out.head
-                target = out.data[there : there + v.dim]
+                if x.mask.size > 0:
+                    apply_mask(s, groups, x, g, i, h)
+                combine(result, s, n, value, v.dim)
+                here = np.uint64(row * out.row + h * out.head)
                 inverse = 1 / total if total != 0 else total
                 for d in range(v.dim):
-                    target[d] = result[d] * inverse
+                    out.data[here + np.uint64(d)] = result[d] * inverse
 
 
 @jit
@@ -314,56 +336,63 @@ def group_backward(
 ) -> None:
     """Gradients of everything the groups ``g0:g1`` attended with, heads ``h0:h1``."""
     dtype = q.data.dtype
+    one = dtype.type(1)
     most = largest(groups, g0, g1, x.wide)
     s, bits = np.empty(most, dtype), np.empty(most, np.int32)
     ds, kept = np.empty(most * most, dtype), np.empty(most * most, dtype)  # [n, n], by row
-    turned = np.empty(most, dtype)
-    mine, result = np.empty(max(q.dim, 1), dtype), np.empty(max(q.dim, v.dim, 1), dtype)
-    at_q, at_k = np.empty(most, np.int64), np.empty(most, np.int64)
-    at_v, at_o = np.empty(most, np.int64), np.empty(most, np.int64)
-    one = dtype.type(1)
+    turned, result = np.empty(most, dtype), np.empty(max(q.dim, v.dim), dtype)
+    width, width_v = most * (h1 - h0) * q.dim, most * (h1 - h0) * v.dim
+    queries, keys = np.empty(width, dtype), np.empty(width, dtype)
+    values, grads = np.empty(width_v, dtype), np.empty(width_v, dtype)
+    plain = x.diagonal and x.term.size == 0 and x.pos.dim == 0 and x.bias.size == 0
+    masked = x.mask.size > 0
     for g in range(g0, g1):
         first = groups.ptr[g]
         n = groups.ptr[g + 1] - first
         if n > x.wide:
             continue
+        pack(queries, q, groups.row, first, n, h0, h1, x.scale)
+        pack(keys, k, groups.row, first, n, h0, h1, one)
+        pack(values, v, groups.row, first, n, h0, h1, one)
+        pack(grads, to.out, groups.row, first, n, h0, h1, one)
         for h in range(h0, h1):
-            places(at_q, q, groups.row, first, n, h)
-            places(at_k, k, groups.row, first, n, h)
-            places(at_v, v, groups.row, first, n, h)
-            places(at_o, to.out, groups.row, first, n, h)
+            query, key = part(queries, h - h0, n * q.dim), part(keys, h - h0, n * q.dim)
+            value, grad = part(values, h - h0, n * v.dim), part(grads, h - h0, n * v.dim)
             for i in range(n):
                 row = groups.row[first + i]
-                query = q.data[at_q[i] : at_q[i] + q.dim]
-                for d in range(q.dim):
-                    mine[d] = query[d] * x.scale
-                dots(s, n, mine, k.data, at_k, q.dim)
-                add_terms(s, groups, x, g, i, h)
+                dots(s, n, query, i, key, q.dim)
+                if not plain:
+                    add_terms(s, groups, x, g, i, h)
                 level = lse[row * x.heads + h]
                 level = dtype.type(np.finfo(dtype).max) if level == -np.inf else level
                 exp_rows(s, n, level, bits)  # p_ij
-                p, grad = kept[i * n : (i + 1) * n], ds[i * n : (i + 1) * n]
-                dots(grad, n, to.out.data[at_o[i] : at_o[i] + v.dim], v.data, at_v, v.dim)
-                apply_mask(grad, groups, x, g, i, h)
+                p, score = kept[i * n : (i + 1) * n], ds[i * n : (i + 1) * n]
+                dots(score, n, grad, i, value, v.dim)
+                if masked:
+                    apply_mask(score, groups, x, g, i, h)
                 which = groups.parent[g] if x.diagonal else row
                 weight, slope = to.weight[which * x.heads + h], to.lse[which * x.heads + h]
                 slope = slope / dtype.type(n) if x.diagonal else slope
-                delta = to.delta[row * x.heads + h]
+                delta = dtype.type(0)  # G_i . out_i
                 for j in range(n):
-                    grad[j] = s[j] * (weight * (grad[j] - delta) + slope)
+                    delta += s[j] * score[j]
+                for j in range(n):
+                    score[j] = s[j] * (weight * (score[j] - delta) + slope)
                     p[j] = weight * s[j]
-                apply_mask(p, groups, x, g, i, h)
+                if masked:
+                    apply_mask(p, groups, x, g, i, h)
             base = groups.parent[g] * x.heads + h if x.diagonal else 0
             for i in range(n):
                 row = groups.row[first + i]
-                combine(result, ds[i * n : (i + 1) * n], n, k.data, at_k, q.dim)
+                combine(result, ds[i * n : (i + 1) * n], n, key, q.dim)
                 write(to.q, row, h, result, x.scale, to.mean_q, base, n)
                 for j in range(n):
                     turned[j] = ds[j * n + i]
-                combine(result, turned, n, q.data, at_q, q.dim)
-                write(to.k, row, h, result, x.scale, to.mean_k, base, n)
+                combine(result, turned, n, query, q.dim)
+                write(to.k, row, h, result, one, to.mean_k, base, n)
                 for j in range(n):
                     turned[j] = kept[j * n + i]
-                combine(result, turned, n, to.out.data, at_o, v.dim)
+                combine(result, turned, n, grad, v.dim)
                 write(to.v, row, h, result, one, to.mean_v, base, n)
-            side_gradients(ds, n, groups, x, g, h, to)
+            if to.term.size > 0 or to.pos.size > 0 or to.bias.size > 0:
+                side_gradients(ds, n, groups, x, g, h, to)

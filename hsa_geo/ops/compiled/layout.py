@@ -84,7 +84,6 @@ class Adjoints(NamedTuple):
         out: Gradient G of the weighted outputs, by row.
         weight: ``[*, H]``, factor w of each output: by parent in groups of leaves, else by row.
         lse: ``[*, H]``, gradient of the log-sum-exps: of their mean by parent, else by row.
-        delta: ``[n, H]``, G_i . out_i by row.
         q: Gradient of the queries, by row; written.
         k: Gradient of the keys; written.
         v: Gradient of the values; written.
@@ -100,7 +99,6 @@ class Adjoints(NamedTuple):
     out: Rows
     weight: Array
     lse: Array
-    delta: Array
     q: Rows
     k: Rows
     v: Rows

@@ -180,18 +180,16 @@ def scalars(
 
 
 @jit
-def leaf_finish(
-    groups: Groups, g0: int, g1: int, local: Rows, c_: Array, u: Array, result: Rows
-) -> None:
-    """``result = c_A local + u_A`` for the members of groups of leaves under A."""
+def leaf_finish(groups: Groups, g0: int, g1: int, c_: Array, u: Array, result: Rows) -> None:
+    """``c_A local + u_A``, in place of ``local``, for the members of groups of leaves under A."""
     for g in range(g0, g1):
         parent = groups.parent[g]
         for j in range(groups.ptr[g], groups.ptr[g + 1]):
             for h in range(len(c_[0])):
-                here, there = _head(local, groups.row[j], h), _head(result, groups.row[j], h)
+                target = _head(result, groups.row[j], h)
                 factor, base = c_[parent, h], u[parent, h]
-                for d in range(local.dim):
-                    there[d] = factor * here[d] + base[d]
+                for d in range(result.dim):
+                    target[d] = factor * target[d] + base[d]
 
 
 @jit
@@ -200,28 +198,30 @@ def leaf_adjoint(
     g0: int,
     g1: int,
     grad: Rows,
-    local: Rows,
-    delta: Array,
+    result: Rows,
+    u: Array,
     grad_u: Array,
-    grad_c: Array,
+    below: Array,
 ) -> None:
-    """``delta_i = G_i . local_i``; sums of G and of delta to the parents of groups of leaves."""
-    heads = len(grad_c[0])
+    """For parents A of groups of leaves, sums over these: of G, and the gradient of log c_A.
+
+    That is the sum of ``G_i . c_A local_i``, where ``c_A local_i = o_i - u_A``.
+    """
+    heads = len(below[0])
     for g in range(g0, g1):
         parent = groups.parent[g]
         for h in range(heads):
-            total, weight = grad_u[parent, h], grad_c.dtype.type(0)
+            total, slope = grad_u[parent, h], below.dtype.type(0)
             for d in range(grad.dim):
                 total[d] = 0
             for j in range(groups.ptr[g], groups.ptr[g + 1]):
-                here, there = _head(grad, groups.row[j], h), _head(local, groups.row[j], h)
-                dot = grad_c.dtype.type(0)
+                here, there = _head(grad, groups.row[j], h), _head(result, groups.row[j], h)
                 for d in range(grad.dim):
                     total[d] += here[d]
-                    dot += here[d] * there[d]
-                delta[groups.row[j] * heads + h] = dot
-                weight += dot
-            grad_c[parent, h] = weight
+                    slope += here[d] * there[d]
+            for d in range(grad.dim):
+                slope -= total[d] * u[parent, h, d]
+            below[parent, h] = slope
 
 
 @jit
@@ -240,7 +240,6 @@ def scalars_backward(
     c_: Array,
     leave: Array,
     grad_u: Array,
-    grad_c: Array,
     delta: Array,
     below: Array,
     grad_f: Array,
@@ -264,8 +263,7 @@ def scalars_backward(
                     total += here[d] * value[d]
                 if own_mask.size > 0:
                     total *= own_mask[row * heads + h]
-                grad_c[c, h] = total
-            below[c, h] = c_[c, h] * grad_c[c, h]
+                below[c, h] = c_[c, h] * total
         for g in range(len(kept.parent) - 1, -1, -1):
             parent = kept.parent[g]
             total_u, total = grad_u[parent, h], f.dtype.type(0)
