@@ -51,7 +51,8 @@ class KeptSlots(NamedTuple):
         parent: ``[G]``, kept slot of each group's parent.
         leaf: ``[R]``, row of the leaf that the slot is, or -1.
         top: ``[R]``, node whose position counts among the siblings.
-        own: ``[R]``, node whose position counts in a leaf's own score.
+        own: ``[R]``, node whose position counts in a leaf's own score; -1 for a leaf that is a
+            whole tree, which has no position.
         count: ``[R]``, number of leaves under the slot.
     """
 
@@ -89,16 +90,18 @@ def pack_kept(plan: TreePlan) -> Tensor:
     place = is_kept.cumsum(0) - 1  # of kept slots
     row = torch.full_like(plan.slot_bottom, -1)
     row[plan.leaf_slot] = plan.leaf_row
+    own = plan.slot_bottom.clone()
+    own[plan.leaf_slot[plan.leaf_is_root[plan.leaf_row]]] = -1
     parent = place[plan.group_parent]
     kept, member = is_kept.nonzero().squeeze(1), (~is_kept).nonzero().squeeze(1)
     zero = size.new_zeros(1)
     leaf_ptr = torch.cat([zero, size[leaves].cumsum(0)])
     kept_ptr = torch.cat([zero, size[inner].cumsum(0)]) + first
     parts = [
-        *(leaf_ptr, row[member], plan.slot_top[member], plan.slot_bottom[member]),
+        *(leaf_ptr, row[member], plan.slot_top[member], own[member]),
         *(plan.pair_start[leaves], parent[leaves]),
         *(kept_ptr, plan.pair_start[inner], parent[inner]),
-        *(row[kept], plan.slot_top[kept], plan.slot_bottom[kept], plan.count[kept]),
+        *(row[kept], plan.slot_top[kept], own[kept], plan.count[kept]),
     ]
     numbers = [len(parts[4]), len(parts[1]), len(parts[7]), len(parts[9])]
     return torch.cat([torch.tensor(numbers, device=plan.device), *parts])

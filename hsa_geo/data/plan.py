@@ -25,6 +25,7 @@ from torch import Tensor
 
 from hsa_geo.data.buckets import Bucket, make_buckets
 from hsa_geo.data.contraction import check_index, contract, leaf_counts
+from hsa_geo.data.kept import pack_kept
 
 __all__ = ["Pairs", "TreePlan"]
 
@@ -326,6 +327,12 @@ class TreePlan:
     def buckets(self) -> tuple[Bucket, ...]:
         """Groups of similar size padded to one width; see :mod:`hsa_geo.data.buckets`."""
         return make_buckets(self.group_ptr, self.pair_start, self.group_sizes)
+
+    @cached_property
+    @_lasting
+    def packed(self) -> Tensor:
+        """Groups of leaves and all other slots in one tensor; see :mod:`hsa_geo.data.kept`."""
+        return pack_kept(self)
 
     @cached_property
     @_lasting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -14,7 +14,8 @@ from hsa_geo.errors import UnsupportedError
 from hsa_geo.ops.block import BlockPasses
 from hsa_geo.ops.dynamic import Passes, Solution, solve
 from hsa_geo.ops.edge import EdgePasses, pair_scores
-from hsa_geo.ops.inputs import Dropout, as_plan, check_inputs, dropout_mask
+from hsa_geo.ops.fused import fused_attention, numba_available
+from hsa_geo.ops.inputs import Dropout, as_plan, check_inputs, dropout_mask, query_energy
 from hsa_geo.ops.segment import segment_expand
 
 __all__ = [
@@ -95,8 +96,9 @@ def hsa_attention(
         causal: :obj:`False`; :obj:`True` is refused. (default: :obj:`False`)
         dropout: Probability to drop a block of Theta, drawn per ordered sibling pair and head
             and per leaf and head; kept ones are scaled by 1 / (1 - p). (default: ``0.0``)
-        backend: ``"auto"``, ``"block"`` (padded blocks, matrix products) or ``"edge"``
-            (message passing, one message per pair). (default: ``"auto"``)
+        backend: ``"numba"`` (compiled kernels, on the CPU), ``"block"``
+            (padded blocks, matrix products), ``"edge"`` (message passing, one message per pair),
+            or ``"auto"``: the first of these that the machine has. (default: ``"auto"``)
 
     Returns:
         Outputs ``[N, H, Dv]`` in the dtype of ``v``.  Internals are float32 at least, under
@@ -113,21 +115,49 @@ def hsa_attention(
         >>> hsa_attention(q, k, v, tree).shape
         torch.Size([4, 2, 8])
     """
-    solution = attend(
-        q,
-        k,
-        v,
-        tree,
-        dropout=dropout,
-        backend=backend,
-        pos=pos,
-        bias=bias,
-        energy=energy,
-        scale=scale,
-        tie=tie,
-        causal=causal,
-    )
-    return solution.out.to(v.dtype)
+    options = {"pos": pos, "bias": bias, "energy": energy, "scale": scale}
+    options |= {"tie": tie, "causal": causal, "dropout": dropout, "backend": backend}
+    return outputs(q, k, v, tree, **options)[0].to(v.dtype)
+
+
+def outputs(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor | None,
+    tree: Any,
+    *,
+    mask: Dropout | None = None,
+    dropout: float = 0.0,
+    passes: Passes | None = None,
+    backend: str = "auto",
+    **options: Any,
+) -> tuple[Tensor, Tensor]:
+    """Outputs ``[N, H, Dv]`` and energies ``[B, H]`` of any backend; arguments of :func:`attend`.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> q = torch.zeros(2, 1, 4)
+        >>> out, phi = outputs(q, q, q + 1, SignalTree.from_parents([2, 2, -1]))
+        >>> out.shape, phi.shape
+        (torch.Size([2, 1, 4]), torch.Size([1, 1]))
+    """
+    if not _is_fused(backend, q):
+        given = {"mask": mask, "dropout": dropout, "passes": passes, "backend": backend}
+        solution = attend(q, k, v, tree, **given, **options)
+        return solution.out, solution.phi
+    x = check_inputs(q, k, v, tree, mask=mask, backend=backend, **options)
+    if mask is None:
+        mask = dropout_mask(x.plan, x.query.size(1), dropout, x.query)
+    with torch.autocast(device_type=q.device.type, enabled=False):
+        out, phi = fused_attention(x, mask)
+        return out, phi + query_energy(x) if x.l2 else phi
+
+
+def _is_fused(backend: str, q: Any) -> bool:
+    """Whether the compiled kernels serve a call; meta and fake tensors have none."""
+    if backend != "auto":
+        return backend == "numba"
+    return numba_available() and isinstance(q, Tensor) and q.device.type == "cpu"
 
 
 def attend(
@@ -170,7 +200,10 @@ def attend(
     if passes is None:
         passes = _edge_passes() if backend == "edge" else BlockPasses()
     with torch.autocast(device_type=q.device.type, enabled=False):
-        return solve(inputs, passes, mask)
+        solution = solve(inputs, passes, mask)
+        if inputs.l2:
+            solution = replace(solution, phi=solution.phi + query_energy(inputs))
+        return solution
 
 
 @cache
@@ -276,7 +309,7 @@ def tree_energy(q: Tensor, k: Tensor, tree: Any, **options: Any) -> Tensor:
         tensor([[-0.6931]])
     """
     _refuse_dropout(options, "the energy is that of all pairs, so leave it out")
-    return attend(q, k, None, tree, **options).phi
+    return outputs(q, k, None, tree, **options)[1]
 
 
 def _refuse_dropout(options: dict[str, Any], remedy: str) -> None:

@@ -13,7 +13,8 @@ with C over the siblings of B, A the parent of B, c = 1 and u = 0 at the root (p
 
 The l2 energy needs no code of its own: ``-|q - k|^2 scale/2`` is ``q.k scale`` plus a term of
 the key, ``-|k|^2 scale/2``, whose block mean is that of the key's slot, plus a term of the query
-alone, which is the same for every j, so that it leaves Theta alone and adds its mean to phi.
+alone, which is the same for every j, so that it leaves Theta alone and adds its mean to phi
+(:func:`~hsa_geo.ops.inputs.query_energy`, which is not part of the solution here).
 (So that nothing is lost where norms are large and distances small, the origin is moved to the
 mean key beforehand.)
 """
@@ -88,17 +89,16 @@ def solve(x: Inputs, passes: Passes, mask: Dropout | None = None) -> Solution:
     share = plan.share.to(x.query.dtype)  # |B|/|A|, [S]
     heads, dim_v = x.value.size(1), x.value.size(2)
 
-    # Means of query, key, value (and of |q|^2, |k|^2 for l2) under every slot: [S, H, *].
+    # Means of query, key, value (and of the key's own term, for l2) under every slot: [S, H, *].
     leaves: tuple[Tensor, ...] = (x.query * x.scale, x.key, x.value)
-    if x.l2:
-        norms = torch.stack([x.query.square().sum(-1), x.key.square().sum(-1)], -1)
-        leaves += (norms * (x.scale / 2),)
+    if x.term is not None:
+        leaves += (x.term[..., None],)
     query, key, value, *rest = passes.means(leaves, plan)
 
     # Sibling scores, all levels at once.
     key_term = plan.count[first:].to(value.dtype).log()[:, None].expand(-1, heads)  # log|C|
-    if x.l2:
-        key_term = key_term - rest[0][first:, :, 1]
+    if x.term is not None:
+        key_term = key_term + rest[0][first:, :, 0]
     sibling = SiblingInput(
         query[first:],
         key[first:],
@@ -123,8 +123,6 @@ def solve(x: Inputs, passes: Passes, mask: Dropout | None = None) -> Solution:
             log_z_level.append(_log_add(f_level[-1], outside[level - 1]))
             below = passes.upward(log_z_level[-1], share[low:high], level_ptr(plan, level))
     phi = -f_level[-1] if f_level else log_sum
-    if x.l2:  # the term of the query alone
-        phi = phi + rest[0][:first, :, 0]
     log_z = torch.cat(log_z_level[::-1]) if log_z_level else log_sum
 
     # Down: log c of every slot, a sum along the path from the root.
@@ -164,11 +162,11 @@ def _log_add(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _own_scores(x: Inputs) -> Tensor:
-    """``s_ii`` of every leaf ``[N, H]`` in slot order (l2: without the query's own term)."""
+    """``s_ii`` of every leaf ``[N, H]`` in slot order."""
     plan = x.plan
     own = (x.query * x.key).sum(-1) * x.scale
-    if x.l2:
-        own = own - x.key.square().sum(-1) * (x.scale / 2)
+    if x.term is not None:
+        own = own + x.term
     own = own.index_select(0, plan.leaf_row)
     if x.pos is not None:  # the leaf's own e, zero where the leaf is a root
         e = x.pos.index_select(0, plan.slot_bottom[plan.leaf_slot])

@@ -23,10 +23,11 @@ __all__ = [
     "check_inputs",
     "dropout_mask",
     "is_number",
+    "query_energy",
 ]
 
 #: Names accepted by ``backend=``; ``"auto"`` picks the fastest that supports the call.
-BACKENDS = ("auto", "block", "edge")
+BACKENDS = ("auto", "numba", "block", "edge")
 
 Dropout = tuple[Tensor, Tensor]
 
@@ -39,6 +40,7 @@ class Inputs:
         query: ``[N, H, D]``.
         key: ``[N, H, D]``.
         value: ``[N, H, Dv]``.
+        term: ``[N, H]``, added to every score of a key (its mean, at inner slots), or None.
         pos: ``[M, H, P]`` or None.
         bias: ``[P, H or 1]`` or None.
         plan: The plan.
@@ -49,6 +51,7 @@ class Inputs:
     query: Tensor
     key: Tensor
     value: Tensor
+    term: Tensor | None
     pos: Tensor | None
     bias: Tensor | None
     plan: TreePlan
@@ -115,6 +118,10 @@ def check_inputs(
         raise ShapeError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
     if backend not in BACKENDS:
         raise ShapeError(f"backend={backend!r} is unknown: use one of {BACKENDS}.")
+    if backend == "numba" and q.device.type != "cpu":
+        raise UnsupportedError(
+            f"backend='numba' computes on the CPU but q is on {q.device}: use backend='auto'."
+        )
     if causal:
         raise UnsupportedError(
             "causal=True is not available: block tying would let a leaf see later ones; use "
@@ -178,14 +185,16 @@ def check_inputs(
     if energy == "l2":  # only differences count: move the origin to where a tree's keys are
         origin = _tree_means(key.detach(), plan)
         query, key = query - origin, key - origin
+    scale = 1 / math.sqrt(dim) if scale is None else float(scale)
     return Inputs(
         query=query,
         key=key,
         value=value.to(compute),
+        term=key.square().sum(-1) * (-scale / 2) if energy == "l2" else None,
         pos=None if pos is None else pos.to(compute).expand(m, heads, pos.size(2)),
         bias=None if bias is None else bias.to(compute),
         plan=plan,
-        scale=1 / math.sqrt(dim) if scale is None else float(scale),
+        scale=scale,
         l2=energy == "l2",
     )
 
@@ -197,6 +206,14 @@ def _tree_means(x: Tensor, plan: TreePlan) -> Tensor:
     count = plan.count[: plan.num_trees].to(x.dtype).view(-1, *[1] * (x.dim() - 1))
     total = x.new_zeros((plan.num_trees, *x.shape[1:])).index_add_(0, plan.leaf_tree, x)
     return (total / count).index_select(0, plan.leaf_tree)
+
+
+def query_energy(x: Inputs) -> Tensor:
+    """``[B, H]``, mean of ``|q|^2 scale / 2`` over the leaves of each tree: under the l2 energy,
+    what phi has from the queries alone."""
+    plan, norm = x.plan, x.query.square().sum(-1) * (x.scale / 2)
+    total = norm.new_zeros(plan.num_trees, norm.size(1)).index_add(0, plan.leaf_tree, norm)
+    return total / plan.count[: plan.num_trees, None]
 
 
 def dropout_mask(plan: TreePlan, heads: int, p: float, like: Tensor) -> Dropout | None:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from hsa_geo.data import SignalTree
-from hsa_geo.ops.attention import attend, weights_of
+from hsa_geo.ops.attention import attend, outputs, weights_of
 from hsa_geo.ops.reference import reference_attention, reference_energy, reference_matrix
 from hsa_geo.testing import SHAPES, random_pos, random_qkv, random_tree
 
-BACKENDS = ("edge", "block")
+BACKENDS = ("edge", "block", "numba")
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,9 @@ def answer(case: Case, backend: str | None) -> dict[str, Tensor]:
         solution = attend(q, k, v, case.tree, mask=case.mask, backend=backend, **options)
         theta = weights_of(solution, plan, case.mask).to_dense()
         result = {"out": solution.out, "theta": theta, "phi": solution.phi}
+        if backend == "numba":  # which leaves Theta to "block"
+            fused = outputs(q, k, v, case.tree, mask=case.mask, backend="numba", **options)
+            result |= {"out": fused[0], "phi": fused[1]}
     generator = torch.Generator().manual_seed(0)
     loss = torch.zeros((), dtype=torch.float64)
     for value in result.values():

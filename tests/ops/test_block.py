@@ -110,9 +110,3 @@ def test_values_of_no_width():
     q, k, _ = random_qkv(tree)
     pair = {b: attention_weights(q, k, tree, backend=b).pair for b in ("edge", "block")}
     assert error(pair["block"], pair["edge"]) < 1e-14
-
-
-def test_auto_is_block():
-    tree = random_tree(4, shape="mixed")
-    q, k, v = random_qkv(tree)
-    assert torch.equal(hsa_attention(q, k, v, tree), hsa_attention(q, k, v, tree, backend="block"))

@@ -14,7 +14,8 @@ from torch_geometric.nn.inits import reset
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError
-from hsa_geo.ops.attention import attend, weights_of
+from hsa_geo.ops.attention import attend, outputs, weights_of
+from hsa_geo.ops.dynamic import Solution
 from hsa_geo.ops.edge import EdgePasses
 from hsa_geo.ops.inputs import BACKENDS, as_plan, check_features, dropout_mask, is_number
 
@@ -167,24 +168,20 @@ class HSAConv(MessagePassing):
         if self.norm_q is not None and self.norm_k is not None:
             q, k = self.norm_q(q), self.norm_k(k)
         mask = dropout_mask(plan, self.heads, self.dropout if self.training else 0.0, q)
-        solution = attend(
-            q,
-            k,
-            v,
-            plan,
-            mask=mask,
-            passes=self.passes if self.backend == "edge" else None,
-            backend=self.backend,
-            pos=pos,
-            bias=pair_bias,
-            energy=self.energy,
-            scale=self.scale,
-        )
-        out = solution.out.to(v.dtype)  # [N, H, D]
+        options = {"mask": mask, "pos": pos, "bias": pair_bias, "backend": self.backend}
+        options |= {"energy": self.energy, "scale": self.scale}
+        options["passes"] = self.passes if self.backend == "edge" else None
+        solution: Solution | None = None
+        if return_attention_weights:
+            solution = attend(q, k, v, plan, **options)
+            out = solution.out
+        else:
+            out, _ = outputs(q, k, v, plan, **options)
+        out = out.to(v.dtype)  # [N, H, D]
         out = out.flatten(1) if self.concat else out.mean(1)
         if self.bias is not None:
             out = out + self.bias
-        if return_attention_weights:
+        if solution is not None:
             return out, weights_of(solution, plan, mask)
         return out
 

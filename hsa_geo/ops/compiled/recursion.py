@@ -36,7 +36,7 @@ class Kept(NamedTuple):
         parent: ``[G]``, kept slot of each group's parent.
         leaf: ``[R]``, row of the leaf that the slot is, or -1.
         count: ``[R]``, number of leaves under the slot.
-        own: ``[R]``, tree node whose position counts in a leaf's own score.
+        own: ``[R]``, tree node whose position counts in a leaf's own score, or -1.
         trees: Number of roots.
     """
 
@@ -107,7 +107,7 @@ def means_up(
             if term.size > 0:
                 mean_term[c, h] = term[row * len(f[0]) + h]
                 own += mean_term[c, h]
-            if c >= kept.trees and pos.dim > 0:
+            if pos.dim > 0 and kept.own[c] >= 0:
                 e = _head(pos, kept.own[c], h)
                 for d in range(pos.dim):
                     own += e[d] * e[d]
@@ -348,7 +348,7 @@ def means_down(
                 in_v[d] = mean_v[c, h, d] + own * here[d]
             if to_term.size > 0:
                 to_term[row * heads + h] = mean_term[c, h] + grad_f[c, h]
-            if to_pos.size > 0 and c >= kept.trees:
+            if to_pos.size > 0 and kept.own[c] >= 0:
                 node = kept.own[c]
                 e = _head(pos, node, h)
                 at = (node * heads + h) * pos.dim
