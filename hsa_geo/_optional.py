@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from types import ModuleType
 
 from hsa_geo.errors import MissingPackageError
 
-__all__ = ["require"]
+__all__ = ["HAS_NUMBA", "require"]
+
+#: Whether numba is installed, which compiles the kernels of the "numba" backend.
+HAS_NUMBA = find_spec("numba") is not None
 
 
 def require(module: str, *, extra: str, purpose: str) -> ModuleType:

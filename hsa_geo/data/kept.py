@@ -16,10 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from hsa_geo.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from hsa_geo.data.plan import TreePlan
 
-__all__ = ["LeafGroups", "KeptSlots", "pack_kept", "unpack_kept"]
+__all__ = ["KeptSlots", "LeafGroups", "PackedPlan", "pack_kept", "unpack_kept"]
+
+_HEADER = 7
 
 
 class LeafGroups(NamedTuple):
@@ -40,6 +44,33 @@ class LeafGroups(NamedTuple):
     own: Tensor
     pair: Tensor
     parent: Tensor
+
+
+class PackedPlan(NamedTuple):
+    """A plan inside ``torch.compile``: what :func:`pack_kept` gives, made within the graph.
+
+    Attributes:
+        packed: The packed tensor.
+        num_leaves: Number of leaves N, as far as the features say; kernels check it.
+        num_nodes: Number of tree nodes M.
+    """
+
+    packed: Tensor
+    num_leaves: int
+    num_nodes: int
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tensor."""
+        return self.packed.device
+
+    @property
+    def num_pairs(self) -> int:
+        """Unknown: only the tensor's contents say how many ordered sibling pairs there are."""
+        raise UnsupportedError(
+            "inside torch.compile a tree does not tell its number of sibling pairs, which dropout "
+            "and pair biases need: give its plan, tree.plan, made outside."
+        )
 
 
 class KeptSlots(NamedTuple):
@@ -69,8 +100,9 @@ def pack_kept(plan: TreePlan) -> Tensor:
     """Groups of leaves and kept slots of a plan, packed.
 
     Returns:
-        int64 ``[4 + ...]``: numbers of groups of leaves, of their members, of kept groups and
-        of kept slots, then the fields of :class:`LeafGroups` and :class:`KeptSlots`.
+        int64 ``[7 + ...]``: numbers of groups of leaves, of their members, of kept groups, of
+        kept slots, of leaves, of nodes and of ordered sibling pairs, then the fields of
+        :class:`LeafGroups` and :class:`KeptSlots`.
 
     Example:
         >>> from hsa_geo.data import SignalTree
@@ -104,13 +136,14 @@ def pack_kept(plan: TreePlan) -> Tensor:
         *(row[kept], plan.slot_top[kept], own[kept], plan.count[kept]),
     ]
     numbers = [len(parts[4]), len(parts[1]), len(parts[7]), len(parts[9])]
+    numbers += [plan.num_leaves, plan.num_nodes, plan.num_pairs]
     return torch.cat([torch.tensor(numbers, device=plan.device), *parts])
 
 
 def unpack_kept(packed: Tensor) -> tuple[LeafGroups, KeptSlots]:
     """The parts of a packed tensor, as views; see :func:`pack_kept`."""
-    groups, members, kept_groups, kept = packed[:4].tolist()
+    groups, members, kept_groups, kept, *_ = packed[:_HEADER].tolist()
     sizes = [groups + 1, members, members, members, groups, groups]
     sizes += [kept_groups + 1, kept_groups, kept_groups, kept, kept, kept, kept]
-    parts = packed[4:].split(sizes)
+    parts = packed[_HEADER:].split(sizes)
     return LeafGroups(*parts[:6]), KeptSlots(*parts[6:])

@@ -23,6 +23,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 import torch
 from torch import Tensor
 
+from hsa_geo._optional import HAS_NUMBA
 from hsa_geo.data.buckets import Bucket, make_buckets
 from hsa_geo.data.contraction import check_index, contract, leaf_counts
 from hsa_geo.data.kept import pack_kept
@@ -121,6 +122,7 @@ class TreePlan:
     node_slot: Tensor
     count: Tensor
     group_sizes: tuple[int, ...] = dataclasses.field(repr=False, default=())
+    _packed: Tensor | None = dataclasses.field(repr=False, default=None)
 
     @classmethod
     @_lasting
@@ -204,7 +206,7 @@ class TreePlan:
 
         group_parent = slot_of[owner]
         count = leaf_counts(is_leaf, level_slots, level_groups, group_ptr, group_parent)
-        return cls(
+        plan = cls(
             num_nodes=m,
             num_leaves=len(leaf_row),
             num_trees=trees,
@@ -226,6 +228,9 @@ class TreePlan:
             count=count,
             group_sizes=tuple(size.tolist()),
         )
+        if HAS_NUMBA and device.type == "cpu":  # now, since torch.compile cannot do it later
+            _ = plan.packed
+        return plan
 
     @property
     def num_slots(self) -> int:
@@ -328,11 +333,12 @@ class TreePlan:
         """Groups of similar size padded to one width; see :mod:`hsa_geo.data.buckets`."""
         return make_buckets(self.group_ptr, self.pair_start, self.group_sizes)
 
-    @cached_property
-    @_lasting
+    @property
     def packed(self) -> Tensor:
         """Groups of leaves and all other slots in one tensor; see :mod:`hsa_geo.data.kept`."""
-        return pack_kept(self)
+        if self._packed is None:  # no cached_property, which torch.compile does not read
+            object.__setattr__(self, "_packed", _lasting(pack_kept)(self))
+        return self._packed  # type: ignore[return-value]
 
     @cached_property
     @_lasting

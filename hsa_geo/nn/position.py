@@ -162,6 +162,8 @@ class PositionEmbedding(nn.Module):
         parent, child = tree.tree_index
         domain = torch.full_like(tree.tree_domain, int(Domain.SET))  # of a root: no position
         domain[child] = tree.tree_domain[parent]
+        if torch.compiler.is_compiling():
+            return self._by_mask(tree.tree_pos, domain)
         unknown = set(domain.unique().tolist()) - self.known
         if unknown:
             label = min(unknown)
@@ -185,6 +187,21 @@ class PositionEmbedding(nn.Module):
                     "head."
                 )
             out = out.index_copy(0, rows, e.expand(-1, self.heads, -1).to(dtype))
+        return out
+
+
+    def _by_mask(self, position: Tensor, domain: Tensor) -> Tensor:
+        """The same without sizes that depend on the data: every module sees every position."""
+        known = torch.zeros_like(domain, dtype=torch.bool)
+        for label in sorted(self.known):
+            known = known | (domain == label)
+        torch._assert_async(known.all(), "a position lies in a domain without an embedding")
+        like = next((p for p in self.parameters()), position)
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        out = position.new_zeros(domain.size(0), self.heads, self.channels, dtype=dtype)
+        for name, module in self.embed.items():
+            here = (domain == int(Domain[name]))[:, None, None]
+            out = torch.where(here, module(position).to(dtype), out)
         return out
 
 

@@ -14,8 +14,15 @@ from hsa_geo.errors import UnsupportedError
 from hsa_geo.ops.block import BlockPasses
 from hsa_geo.ops.dynamic import Passes, Solution, solve
 from hsa_geo.ops.edge import EdgePasses, pair_scores
-from hsa_geo.ops.fused import fused_attention, numba_available
-from hsa_geo.ops.inputs import Dropout, as_plan, check_inputs, dropout_mask, query_energy
+from hsa_geo.ops.fused import fused_attention
+from hsa_geo.ops.inputs import (
+    Dropout,
+    as_plan,
+    check_inputs,
+    dropout_mask,
+    is_fused,
+    query_energy,
+)
 from hsa_geo.ops.segment import segment_expand
 
 __all__ = [
@@ -130,34 +137,33 @@ def outputs(
     dropout: float = 0.0,
     passes: Passes | None = None,
     backend: str = "auto",
+    energies: bool = False,
     **options: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Outputs ``[N, H, Dv]`` and energies ``[B, H]`` of any backend; arguments of :func:`attend`.
+    """Outputs ``[N, H, Dv]`` and energies ``[B, H]`` of any backend.
+
+    Takes the arguments of :func:`attend`; the energies are computed only if ``energies`` is true,
+    and otherwise empty.
 
     Example:
         >>> from hsa_geo.data import SignalTree
         >>> q = torch.zeros(2, 1, 4)
-        >>> out, phi = outputs(q, q, q + 1, SignalTree.from_parents([2, 2, -1]))
+        >>> out, phi = outputs(q, q, q + 1, SignalTree.from_parents([2, 2, -1]), energies=True)
         >>> out.shape, phi.shape
         (torch.Size([2, 1, 4]), torch.Size([1, 1]))
     """
-    if not _is_fused(backend, q):
+    if not is_fused(backend, q):
         given = {"mask": mask, "dropout": dropout, "passes": passes, "backend": backend}
         solution = attend(q, k, v, tree, **given, **options)
-        return solution.out, solution.phi
+        return solution.out, solution.phi if energies else solution.phi[:0]
     x = check_inputs(q, k, v, tree, mask=mask, backend=backend, **options)
     if mask is None:
         mask = dropout_mask(x.plan, x.query.size(1), dropout, x.query)
     with torch.autocast(device_type=q.device.type, enabled=False):
         out, phi = fused_attention(x, mask)
-        return out, phi + query_energy(x) if x.l2 else phi
-
-
-def _is_fused(backend: str, q: Any) -> bool:
-    """Whether the compiled kernels serve a call; meta and fake tensors have none."""
-    if backend != "auto":
-        return backend == "numba"
-    return numba_available() and isinstance(q, Tensor) and q.device.type == "cpu"
+        if energies and x.l2:
+            phi = phi + query_energy(x)
+        return out, phi if energies else phi[:0]
 
 
 def attend(
@@ -309,7 +315,7 @@ def tree_energy(q: Tensor, k: Tensor, tree: Any, **options: Any) -> Tensor:
         tensor([[-0.6931]])
     """
     _refuse_dropout(options, "the energy is that of all pairs, so leave it out")
-    return outputs(q, k, None, tree, **options)[1]
+    return outputs(q, k, None, tree, energies=True, **options)[1]
 
 
 def _refuse_dropout(options: dict[str, Any], remedy: str) -> None:

@@ -7,8 +7,6 @@ tensor, so a compiled model takes trees of any shape without compiling again.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -19,18 +17,7 @@ from hsa_geo.ops.block import BlockPasses
 from hsa_geo.ops.dynamic import solve
 from hsa_geo.ops.inputs import Dropout, Inputs
 
-__all__ = ["fused_attention", "numba_available"]
-
-
-@cache
-def numba_available() -> bool:
-    """Whether numba is installed, which compiles the kernels.
-
-    Example:
-        >>> numba_available() in (True, False)
-        True
-    """
-    return find_spec("numba") is not None
+__all__ = ["fused_attention"]
 
 
 def fused_attention(x: Inputs, mask: Dropout | None = None) -> tuple[Tensor, Tensor]:

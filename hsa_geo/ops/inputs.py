@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from hsa_geo._optional import HAS_NUMBA
+from hsa_geo.data.kept import PackedPlan
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.ops.packed import packed_plan, tree_means, within_compile
 
 __all__ = [
     "BACKENDS",
@@ -22,6 +25,7 @@ __all__ = [
     "check_features",
     "check_inputs",
     "dropout_mask",
+    "is_fused",
     "is_number",
     "query_energy",
 ]
@@ -64,19 +68,32 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real)
 
 
-def as_plan(tree: Any) -> TreePlan:
+def as_plan(tree: Any, x: Any = None) -> TreePlan:
     """The plan of a SignalTree, a batch of them, or a plan itself.
+
+    Inside ``torch.compile`` a tree's plan is made within the graph, if ``x`` is given, a tensor
+    with a row for every leaf (:class:`~hsa_geo.data.kept.PackedPlan`; it has what the ``"numba"``
+    backend asks for).
 
     Raises:
         ShapeError: If ``tree`` is something else.
     """
-    if isinstance(tree, TreePlan):
-        return tree
+    if isinstance(tree, SignalTree) and x is not None and within_compile(x):
+        return cast(TreePlan, packed_plan(tree.tree_index, tree.tree_level, x.size(0)))
+    if isinstance(tree, (TreePlan, PackedPlan)):
+        return cast(TreePlan, tree)
     if isinstance(tree, SignalTree):
         return tree.plan
     raise ShapeError(
         f"tree is a {type(tree).__name__}: give a SignalTree, a Batch of them, or a TreePlan."
     )
+
+
+def is_fused(backend: str, q: Any) -> bool:
+    """Whether the compiled kernels serve a call with the queries ``q``."""
+    if backend != "auto":
+        return backend == "numba"
+    return HAS_NUMBA and isinstance(q, Tensor) and q.device.type == "cpu"
 
 
 def check_features(x: Tensor, plan: TreePlan, channels: int) -> None:
@@ -88,7 +105,8 @@ def check_features(x: Tensor, plan: TreePlan, channels: int) -> None:
     if not isinstance(x, Tensor) or not x.is_floating_point():
         kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise ShapeError(f"x is of type {kind}: give a floating point tensor.")
-    fits = x.dim() == 2 and x.size(0) == plan.num_leaves and channels in (-1, x.size(1))
+    fits = x.dim() == 2 and x.size(0) == plan.num_leaves
+    fits = fits and (channels == -1 or x.size(1) == channels)
     if not fits:
         width = "F" if channels == -1 else channels
         raise ShapeError(
@@ -113,7 +131,7 @@ def check_inputs(
     backend: str = "auto",
 ) -> Inputs:
     """Check the arguments of :func:`~hsa_geo.ops.hsa_attention` and bring them to one dtype."""
-    plan = as_plan(tree)
+    plan = as_plan(tree, q if is_fused(backend, q) else None)
     if energy not in ("dot", "l2"):
         raise ShapeError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
     if backend not in BACKENDS:
@@ -136,7 +154,7 @@ def check_inputs(
             "learned."
         )
 
-    n, m = plan.num_leaves, plan.num_nodes
+    n = plan.num_leaves
     given = {"q": q, "k": k} | ({} if v is None else {"v": v})
     given |= {name: t for name, t in (("pos", pos), ("bias", bias)) if t is not None}
     for name, t in given.items():
@@ -156,14 +174,17 @@ def check_inputs(
     heads = q.size(1)
     if v is not None and v.size(1) != heads:
         raise ShapeError(f"v has {v.size(1)} heads but q {heads}: make them equal.")
-    if pos is not None and (pos.dim() != 3 or pos.size(0) != m or pos.size(1) not in (1, heads)):
+    m = 0 if pos is None else plan.num_nodes
+    if pos is not None and (
+        pos.dim() != 3 or pos.size(0) != m or not (pos.size(1) == 1 or pos.size(1) == heads)
+    ):
         raise ShapeError(
             f"pos has shape {list(pos.shape)}: give [M, H or 1, P] with M={m} tree nodes and "
             f"H={heads}."
         )
-    pairs = plan.num_pairs
+    pairs = 0 if bias is None and mask is None else plan.num_pairs
     if bias is not None and (
-        bias.dim() != 2 or bias.size(0) != pairs or bias.size(1) not in (1, heads)
+        bias.dim() != 2 or bias.size(0) != pairs or not (bias.size(1) == 1 or bias.size(1) == heads)
     ):
         raise ShapeError(
             f"bias has shape {list(bias.shape)}: give [pairs, H or 1] with {pairs} ordered "
@@ -183,7 +204,7 @@ def check_inputs(
     value = q.new_empty(n, heads, 0) if v is None else v
     query, key = q.to(compute), k.to(compute)
     if energy == "l2":  # only differences count: move the origin to where a tree's keys are
-        origin = _tree_means(key.detach(), plan)
+        origin = tree_means(key.detach(), plan)
         query, key = query - origin, key - origin
     scale = 1 / math.sqrt(dim) if scale is None else float(scale)
     return Inputs(
@@ -197,15 +218,6 @@ def check_inputs(
         scale=scale,
         l2=energy == "l2",
     )
-
-
-def _tree_means(x: Tensor, plan: TreePlan) -> Tensor:
-    """For every leaf the mean over its own tree, ``[N, ...]``: no tree touches another."""
-    if plan.num_trees == 1:
-        return x.mean(0, keepdim=True)
-    count = plan.count[: plan.num_trees].to(x.dtype).view(-1, *[1] * (x.dim() - 1))
-    total = x.new_zeros((plan.num_trees, *x.shape[1:])).index_add_(0, plan.leaf_tree, x)
-    return (total / count).index_select(0, plan.leaf_tree)
 
 
 def query_energy(x: Inputs) -> Tensor:

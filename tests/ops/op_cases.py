@@ -96,7 +96,8 @@ def answer(case: Case, backend: str | None) -> dict[str, Tensor]:
         theta = weights_of(solution, plan, case.mask).to_dense()
         result = {"out": solution.out, "theta": theta, "phi": solution.phi}
         if backend == "numba":  # which leaves Theta to "block"
-            fused = outputs(q, k, v, case.tree, mask=case.mask, backend="numba", **options)
+            options |= {"mask": case.mask, "backend": "numba", "energies": True}
+            fused = outputs(q, k, v, case.tree, **options)
             result |= {"out": fused[0], "phi": fused[1]}
     generator = torch.Generator().manual_seed(0)
     loss = torch.zeros((), dtype=torch.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,15 @@ from hsa_geo.errors import ShapeError
 from hsa_geo.ops.attention import attend, outputs, weights_of
 from hsa_geo.ops.dynamic import Solution
 from hsa_geo.ops.edge import EdgePasses
-from hsa_geo.ops.inputs import BACKENDS, as_plan, check_features, dropout_mask, is_number
+from hsa_geo.ops.inputs import (
+    BACKENDS,
+    as_plan,
+    check_features,
+    dropout_mask,
+    is_fused,
+    is_number,
+)
+from hsa_geo.ops.packed import packed_plan, within_compile
 
 __all__ = ["HSAConv"]
 
@@ -154,7 +162,8 @@ class HSAConv(MessagePassing):
             Outputs ``[N, heads * out_channels]`` (or ``[N, out_channels]`` without ``concat``),
             or the pair of them and the weights.
         """
-        plan = _plan_of(tree, tree_level)
+        fused = is_fused(self.backend, x) and not return_attention_weights
+        plan = _plan_of(tree, tree_level, x if fused else None)
         check_features(x, plan, self.lin_qkv.in_channels)
         if pos is None and self.position is not None:
             if not isinstance(tree, SignalTree):
@@ -192,14 +201,18 @@ class HSAConv(MessagePassing):
         )
 
 
-def _plan_of(tree: SignalTree | TreePlan | Tensor, tree_level: Tensor | None) -> TreePlan:
+def _plan_of(
+    tree: SignalTree | TreePlan | Tensor, tree_level: Tensor | None, x: Tensor | None
+) -> TreePlan:
     if isinstance(tree, Tensor):
         if tree_level is None:
             raise ShapeError(
                 f"tree is a tensor of shape {list(tree.shape)} without tree_level: give both "
                 "tree_index [2, M-1] and tree_level [M]."
             )
+        if x is not None and within_compile(x):
+            return cast(TreePlan, packed_plan(tree, tree_level, x.size(0)))
         return TreePlan.from_index(tree, tree_level)
     if tree_level is not None:
         raise ShapeError(f"tree_level goes with a tree_index tensor, not a {type(tree).__name__}.")
-    return as_plan(tree)
+    return as_plan(tree, x)

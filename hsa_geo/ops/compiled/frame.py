@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hsa_geo.data.kept import unpack_kept
+from hsa_geo.data.kept import KeptSlots, LeafGroups, unpack_kept
+from hsa_geo.errors import ShapeError
 from hsa_geo.ops.compiled.layout import Array, Groups, Rows, Scores
 from hsa_geo.ops.compiled.recursion import Kept
 from hsa_geo.ops.wide import WideGroup
@@ -17,7 +18,7 @@ from hsa_geo.ops.wide import WideGroup
 if TYPE_CHECKING:
     from hsa_geo.ops.compiled.attention import Saved
 
-__all__ = ["WIDE", "Call", "Frame", "flat", "rows"]
+__all__ = ["WIDE", "Call", "Frame", "flat", "rows", "trees"]
 
 #: Largest group that the compiled kernels take; matrix products are faster for wider ones.
 WIDE = 256
@@ -55,6 +56,20 @@ class Call:
     scale: float
 
 
+def _check(call: Call) -> None:
+    """The sizes once more: inside ``torch.compile`` nobody else can, and kernels check no index."""
+    leaves, nodes, pairs = call.packed[4:7].tolist()
+    expected = {"q": leaves, "k": leaves, "v": leaves, "term": leaves, "own_mask": leaves}
+    expected |= {"pos": nodes, "bias": pairs, "mask": pairs}
+    for name, size in expected.items():
+        x: Tensor | None = getattr(call, name)
+        if x is not None and x.size(0) != size:
+            raise ShapeError(
+                f"{name} has shape {list(x.shape)}: the trees have {leaves} leaves, {nodes} nodes "
+                f"and {pairs} ordered sibling pairs, so give {size} rows."
+            )
+
+
 def rows(x: Tensor) -> Rows:
     """A tensor ``[n, H, dim]`` where it lies, or a copy if its last dimension is not dense."""
     x = x.detach()
@@ -70,6 +85,12 @@ def rows(x: Tensor) -> Rows:
 def flat(x: Tensor) -> Array:
     """A tensor's elements in order, where they lie if it is contiguous."""
     return x.detach().reshape(-1).numpy()
+
+
+def trees(leaf: LeafGroups, kept: KeptSlots) -> tuple[Groups, Kept]:
+    """The parts of a packed plan as the kernels take them."""
+    ptr, _, parent, row, _, own, count = (t.numpy() for t in kept)
+    return Groups(*(t.numpy() for t in leaf)), Kept(ptr, parent, row, count, own, int(ptr[0]))
 
 
 class Frame:
@@ -90,11 +111,10 @@ class Frame:
         self.call = call
         self.leaf_index, self.kept_index = leaf, kept = unpack_kept(call.packed)
         self.slots = len(kept.leaf)
+        _check(call)
         self.heads, self.dim, self.dim_v = call.q.size(1), call.q.size(2), call.v.size(2)
-        self.leaves = Groups(*(t.numpy() for t in leaf))
-        ptr, pair, parent, row, top, own, count = (t.numpy() for t in kept)
-        trees = int(ptr[0])
-        self.kept = Kept(ptr, parent, row, count, own, trees)
+        self.leaves, self.kept = trees(leaf, kept)
+        ptr, pair, parent, _, top, _, _ = (t.numpy() for t in kept)
         self.siblings = Groups(ptr, np.arange(self.slots), top, top, pair, parent)
         self.q, self.k, self.v = rows(call.q), rows(call.k), rows(call.v)
         nothing = call.q.new_empty(0)

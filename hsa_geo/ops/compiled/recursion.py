@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from hsa_geo.ops.compiled.jit import jit
 from hsa_geo.ops.compiled.layout import Array, Groups, Rows
 
@@ -21,6 +23,7 @@ __all__ = [
     "Kept",
     "leaf_adjoint",
     "leaf_finish",
+    "leaf_trees",
     "means_down",
     "means_up",
     "scalars",
@@ -46,6 +49,22 @@ class Kept(NamedTuple):
     count: Array
     own: Array
     trees: int
+
+
+@jit
+def leaf_trees(groups: Groups, kept: Kept, tree: Array) -> None:
+    """Number of the tree of every leaf, by row."""
+    of_slot = np.empty(len(kept.leaf), np.int64)
+    for c in range(kept.trees):
+        of_slot[c] = c
+    for g in range(len(kept.parent)):
+        of_slot[kept.ptr[g] : kept.ptr[g + 1]] = of_slot[kept.parent[g]]
+    for c in range(len(kept.leaf)):
+        if kept.leaf[c] >= 0:
+            tree[kept.leaf[c]] = of_slot[c]
+    for g in range(len(groups.parent)):
+        for j in range(groups.ptr[g], groups.ptr[g + 1]):
+            tree[groups.row[j]] = of_slot[groups.parent[g]]
 
 
 @jit
