@@ -84,7 +84,7 @@ class KeptSlots(NamedTuple):
         top: ``[R]``, node whose position counts among the siblings.
         own: ``[R]``, node whose position counts in a leaf's own score; -1 for a leaf that is a
             whole tree, which has no position.
-        count: ``[R]``, number of leaves under the slot.
+        size: ``[R]``, number of leaves under the slot.
     """
 
     ptr: Tensor
@@ -93,7 +93,7 @@ class KeptSlots(NamedTuple):
     leaf: Tensor
     top: Tensor
     own: Tensor
-    count: Tensor
+    size: Tensor
 
 
 def pack_kept(plan: TreePlan) -> Tensor:

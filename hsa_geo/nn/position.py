@@ -91,7 +91,9 @@ class FourierPosition(nn.Module):
         wide = torch.promote_types(self.frequency.dtype, torch.float32)
         with torch.autocast(device_type=position.device.type, enabled=False):
             frequency = self.frequency.to(wide) / self.log_length.to(wide).exp()
-            phase = position[:, : self.coordinates].to(wide) @ frequency  # [n, P/2]
+            # No matrix product: torch.compile would compile one anew for few and for many rows.
+            places = position[:, : self.coordinates].to(wide)
+            phase = (places[:, :, None] * frequency).sum(1)  # [n, P/2]
             wave = torch.cat([phase.cos(), phase.sin()], -1) / (self.channels / 2) ** 0.5  # [n, P]
             return wave[:, None, :] * self.log_strength.to(wide).exp()[:, None]  # [n, H, P]
 
@@ -188,7 +190,6 @@ class PositionEmbedding(nn.Module):
                 )
             out = out.index_copy(0, rows, e.expand(-1, self.heads, -1).to(dtype))
         return out
-
 
     def _by_mask(self, position: Tensor, domain: Tensor) -> Tensor:
         """The same without sizes that depend on the data: every module sees every position."""

@@ -122,7 +122,7 @@ def hsa_attention(
         >>> hsa_attention(q, k, v, tree).shape
         torch.Size([4, 2, 8])
     """
-    options = {"pos": pos, "bias": bias, "energy": energy, "scale": scale}
+    options: dict[str, Any] = {"pos": pos, "bias": bias, "energy": energy, "scale": scale}
     options |= {"tie": tie, "causal": causal, "dropout": dropout, "backend": backend}
     return outputs(q, k, v, tree, **options)[0].to(v.dtype)
 
@@ -153,7 +153,12 @@ def outputs(
         (torch.Size([2, 1, 4]), torch.Size([1, 1]))
     """
     if not is_fused(backend, q):
-        given = {"mask": mask, "dropout": dropout, "passes": passes, "backend": backend}
+        given: dict[str, Any] = {
+            "mask": mask,
+            "dropout": dropout,
+            "passes": passes,
+            "backend": backend,
+        }
         solution = attend(q, k, v, tree, **given, **options)
         return solution.out, solution.phi if energies else solution.phi[:0]
     x = check_inputs(q, k, v, tree, mask=mask, backend=backend, **options)

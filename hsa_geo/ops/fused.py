@@ -191,8 +191,8 @@ def _attention_backward(
 
     call = Call(q, k, v, packed, term, pos, bias, mask, own_mask, scale)
     to = backward(call, Saved(*saved), grad, grad_phi)
-    to_q, to_k, to_v, *others = (q.new_empty(0) if x is None else x for x in to)
-    return to_q, to_k, to_v, *others
+    term_, pos_, bias_ = (q.new_empty(0) if x is None else x for x in to[3:])
+    return to.q, to.k, to.v, term_, pos_, bias_
 
 
 @_attention_backward.register_fake

@@ -82,12 +82,12 @@ def _(tree_index: Tensor, tree_level: Tensor) -> Tensor:
 @torch.library.custom_op("hsa_geo::tree_means", mutates_args=(), device_types="cpu")
 def _packed_means(x: Tensor, packed: Tensor) -> Tensor:
     from hsa_geo.ops.compiled.frame import trees
-    from hsa_geo.ops.compiled.recursion import leaf_trees
+    from hsa_geo.ops.compiled.leaves import leaf_trees
 
     groups, kept = trees(*unpack_kept(packed))
     tree = torch.empty(len(x), dtype=torch.int64)
     leaf_trees(groups, kept, tree.numpy())
-    return _means(x, tree, torch.from_numpy(kept.count[: kept.trees]))
+    return _means(x, tree, torch.from_numpy(kept.size[: kept.trees]))
 
 
 @_packed_means.register_fake

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,8 +21,8 @@ __all__ = ["WideGradients", "WideGroup", "wide_backward", "wide_forward"]
 _AT_ONCE = 1 << 20
 
 #: PyTorch's fused attention on the CPU, which returns the log-sum-exp as well, and its gradient.
-_FUSED = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
-_FUSED_BACKWARD = getattr(
+_FUSED: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+_FUSED_BACKWARD: Any = getattr(
     torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None
 )
 
@@ -59,7 +60,10 @@ class WideGroup:
 
 @dataclass(frozen=True)
 class WideGradients:
-    """Gradients of the tensors of a :class:`WideGroup`, by the same names."""
+    """Gradients of the tensors of a :class:`WideGroup`, by the same names.
+
+    That of ``term`` is zero where the group has none.
+    """
 
     q: Tensor
     k: Tensor
@@ -121,7 +125,7 @@ def wide_backward(
 
     Example:
         >>> zero, one = torch.zeros(3, 1, 1), torch.ones(3, 1)
-        >>> group = WideGroup(zero, zero, zero, 1.0, diagonal=True)
+        >>> group = WideGroup(zero, zero, zero, 1.0, diagonal=False)
         >>> out, log_sum = wide_forward(group)
         >>> grads = wide_backward(group, log_sum, zero + 1, one, one)
         >>> grads.v.flatten().tolist(), grads.term.flatten().tolist()

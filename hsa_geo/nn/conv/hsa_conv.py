@@ -177,7 +177,12 @@ class HSAConv(MessagePassing):
         if self.norm_q is not None and self.norm_k is not None:
             q, k = self.norm_q(q), self.norm_k(k)
         mask = dropout_mask(plan, self.heads, self.dropout if self.training else 0.0, q)
-        options = {"mask": mask, "pos": pos, "bias": pair_bias, "backend": self.backend}
+        options: dict[str, Any] = {
+            "mask": mask,
+            "pos": pos,
+            "bias": pair_bias,
+            "backend": self.backend,
+        }
         options |= {"energy": self.energy, "scale": self.scale}
         options["passes"] = self.passes if self.backend == "edge" else None
         solution: Solution | None = None

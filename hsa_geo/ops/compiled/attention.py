@@ -17,8 +17,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from hsa_geo.ops.compiled.frame import Call, Frame, flat, rows
-from hsa_geo.ops.compiled.groups import group_forward, leaf_reduce
-from hsa_geo.ops.compiled.recursion import leaf_finish, means_up, scalars
+from hsa_geo.ops.compiled.groups import group_forward
+from hsa_geo.ops.compiled.leaves import leaf_finish, leaf_reduce
+from hsa_geo.ops.compiled.recursion import means_up, scalars
 from hsa_geo.ops.compiled.threads import run
 from hsa_geo.ops.wide import wide_forward
 
@@ -83,10 +84,8 @@ def forward(call: Call) -> tuple[Tensor, Saved]:
         reductions.append((rows(call.term[..., None]), mean_term[..., None]))
 
     def leaf_work(g0: int, g1: int) -> None:
-        group_forward(
-            *(x.q, x.k, x.v, x.leaves, x.scores),
-            *(g0, g1, 0, heads, result, flat(saved.leaf_lse)),
-        )
+        tensors, lse = (x.q, x.k, x.v), flat(saved.leaf_lse)
+        group_forward(*tensors, x.leaves, x.scores, g0, g1, 0, heads, result, lse)
         for leaves, means in reductions:
             leaf_reduce(leaves, x.leaves, g0, g1, 0, heads, means, True)
 
@@ -115,6 +114,10 @@ def forward(call: Call) -> tuple[Tensor, Saved]:
             *(f, lse, kept_out_array, z, c, leave, u, result),
         )
 
+    def up_and_solve(h0: int, h1: int) -> None:
+        up(h0, h1)
+        solve(h0, h1)
+
     kept_out_array = saved.out.numpy()
     if x.wide_kept:
         run(up, x.head_pieces)
@@ -123,7 +126,7 @@ def forward(call: Call) -> tuple[Tensor, Saved]:
             saved.out[at], saved.scalars[1, at] = wide_forward(x.wide_kept_group(g, saved))
         run(solve, x.head_pieces)
     else:
-        run(lambda h0, h1: (up(h0, h1), solve(h0, h1)), x.head_pieces)
+        run(up_and_solve, x.head_pieces)
 
     # Leaves.
     run(lambda g0, g1: leaf_finish(x.leaves, g0, g1, c, u, result), x.leaf_pieces)

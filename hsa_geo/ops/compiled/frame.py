@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,8 +12,7 @@ from torch import Tensor
 
 from hsa_geo.data.kept import KeptSlots, LeafGroups, unpack_kept
 from hsa_geo.errors import ShapeError
-from hsa_geo.ops.compiled.layout import Array, Groups, Rows, Scores
-from hsa_geo.ops.compiled.recursion import Kept
+from hsa_geo.ops.compiled.layout import Array, Groups, Kept, Rows, Scores
 from hsa_geo.ops.wide import WideGroup
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def flat(x: Tensor) -> Array:
 
 def trees(leaf: LeafGroups, kept: KeptSlots) -> tuple[Groups, Kept]:
     """The parts of a packed plan as the kernels take them."""
-    ptr, _, parent, row, _, own, count = (t.numpy() for t in kept)
-    return Groups(*(t.numpy() for t in leaf)), Kept(ptr, parent, row, count, own, int(ptr[0]))
+    ptr, _, parent, row, _, own, size = (t.numpy() for t in kept)
+    return Groups(*(t.numpy() for t in leaf)), Kept(ptr, parent, row, size, own, int(ptr[0]))
 
 
 class Frame:
@@ -176,7 +176,7 @@ class Frame:
         """The public pairs of a group of n members."""
         return slice(start, start + n * (n - 1))
 
-    def _pairs(self, start: int, n: int) -> dict[str, Tensor | None]:
+    def _pairs(self, start: int, n: int) -> dict[str, Any]:
         at = self.pair_range(start, n)
         bias, mask = self.call.bias, self.call.mask
         return {
@@ -195,7 +195,7 @@ def _group_pieces(ptr: Array, heads: int) -> list[tuple[int, int]]:
     pieces = int(min(most, work[-1] // _PER_PIECE + 1))
     cuts = np.searchsorted(work, work[-1] * np.arange(1, pieces) / pieces)
     bounds = np.unique(np.concatenate([[0], cuts, [len(size)]])).tolist()
-    return list(zip(bounds[:-1], bounds[1:]))
+    return list(pairwise(bounds))
 
 
 def _head_pieces(ptr: Array, heads: int) -> list[tuple[int, int]]:
@@ -204,4 +204,4 @@ def _head_pieces(ptr: Array, heads: int) -> list[tuple[int, int]]:
     work = int((size * (size + 8)).sum()) * heads
     pieces = int(min(torch.get_num_threads(), heads, work // _PER_PIECE + 1))
     bounds = [heads * i // max(pieces, 1) for i in range(pieces + 1)]
-    return list(zip(bounds[:-1], bounds[1:]))
+    return list(pairwise(bounds))

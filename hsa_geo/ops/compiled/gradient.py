@@ -14,7 +14,8 @@ from hsa_geo.ops.compiled.attention import Saved
 from hsa_geo.ops.compiled.frame import Call, Frame, flat, rows
 from hsa_geo.ops.compiled.groups import group_backward
 from hsa_geo.ops.compiled.layout import Adjoints
-from hsa_geo.ops.compiled.recursion import leaf_adjoint, means_down, scalars_backward
+from hsa_geo.ops.compiled.leaves import leaf_adjoint
+from hsa_geo.ops.compiled.recursion import means_down, scalars_backward
 from hsa_geo.ops.compiled.threads import run
 from hsa_geo.ops.wide import WideGroup, wide_backward
 
@@ -101,6 +102,10 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
             *(nothing if to.term is None else flat(to.term), to_pos),
         )
 
+    def scalars_and_siblings(h0: int, h1: int) -> None:
+        scalar_work(h0, h1)
+        sibling_work(h0, h1)
+
     if x.wide_kept:
         run(scalar_work, x.head_pieces)
         for g in x.wide_kept:
@@ -116,7 +121,7 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
             _wide_bias(to, part.bias, x, int(x.siblings.pair[g]), at.stop - at.start)
         run(sibling_work, x.head_pieces)
     else:
-        run(lambda h0, h1: (scalar_work(h0, h1), sibling_work(h0, h1)), x.head_pieces)
+        run(scalars_and_siblings, x.head_pieces)
 
     # Groups of leaves.
     leaf_to = Adjoints(
@@ -127,10 +132,8 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
     )
 
     def leaf_work(g0: int, g1: int) -> None:
-        group_backward(
-            *(x.q, x.k, x.v, x.leaves, x.scores),
-            *(g0, g1, 0, heads, flat(saved.leaf_lse), leaf_to),
-        )
+        tensors, lse = (x.q, x.k, x.v), flat(saved.leaf_lse)
+        group_backward(*tensors, x.leaves, x.scores, g0, g1, 0, heads, lse, leaf_to)
 
     for g in x.wide_leaves:
         row, n, up = x.members(g), len(x.members(g)), int(x.leaves.parent[g])

@@ -25,7 +25,7 @@ import numpy as np
 from hsa_geo.ops.compiled.jit import jit
 from hsa_geo.ops.compiled.layout import Adjoints, Array, Groups, Rows, Scores
 
-__all__ = ["group_backward", "group_forward", "leaf_reduce"]
+__all__ = ["group_backward", "group_forward"]
 
 
 @jit
@@ -62,9 +62,7 @@ def exp_rows(x: Array, n: int, top: Any, bits: Array) -> Any:
 
 
 @jit
-def pack(
-    to: Array, x: Rows, row: Array, first: int, n: int, h0: int, h1: int, factor: Any
-) -> None:
+def pack(to: Array, x: Rows, row: Array, first: int, n: int, h0: int, h1: int, factor: Any) -> None:
     """``to[h - h0, j] = factor x[row[first+j], h]`` for n members and heads ``h0:h1``.
 
     Where they lie, the rows of one head are a power of two apart, so most of them compete for the
@@ -120,8 +118,11 @@ def combine(out: Array, w: Array, n: int, y: Array, dim: int) -> None:
         w0, w1, w2, w3 = w[j], w[j + 1], w[j + 2], w[j + 3]
         for d in range(dim):
             e = at + np.uint64(d)
-            out[d] += w0 * y[e] + w1 * y[e + step] + w2 * y[e + step + step] + (
-                w3 * y[e + step + step + step]
+            out[d] += (
+                w0 * y[e]
+                + w1 * y[e + step]
+                + w2 * y[e + step + step]
+                + (w3 * y[e + step + step + step])
             )
         at += np.uint64(4 * dim)
         j += 4
@@ -208,8 +209,13 @@ def group_forward(
     dtype = q.data.dtype
     most = largest(groups, g0, g1, x.wide)
     s, bits = np.empty(most, dtype), np.empty(most, np.int32)
-    result, width, width_v = np.empty(v.dim, dtype), most * (h1 - h0) * q.dim, most * (h1 - h0) * v.dim
-    queries, keys, values = np.empty(width, dtype), np.empty(width, dtype), np.empty(width_v, dtype)
+    result, width, width_v = (
+        np.empty(v.dim, dtype),
+        most * (h1 - h0) * q.dim,
+        most * (h1 - h0) * v.dim,
+    )
+    queries, keys = np.empty(width, dtype), np.empty(width, dtype)
+    values, result = np.empty(width_v, dtype), np.empty(v.dim, dtype)
     plain = x.diagonal and x.term.size == 0 and x.pos.dim == 0 and x.bias.size == 0
     for g in range(g0, g1):
         first = groups.ptr[g]
@@ -242,30 +248,9 @@ def group_forward(
 
 
 @jit
-def leaf_reduce(
-    x: Rows, groups: Groups, g0: int, g1: int, h0: int, h1: int, out: Array, share: bool
+def write(
+    target: Rows, row: int, h: int, x: Array, factor: Any, base: Array, at: int, n: int
 ) -> None:
-    """Mean (or sum) over the members of each group to its parent's row of ``out [R, H, dim]``."""
-    heads = out.shape[1]
-    for g in range(g0, g1):
-        first = groups.ptr[g]
-        n = groups.ptr[g + 1] - first
-        factor = x.data.dtype.type(1.0 / n if share else 1.0)
-        for h in range(h0, min(h1, heads)):
-            total = out[groups.parent[g], h]
-            for d in range(x.dim):
-                total[d] = 0
-            for j in range(n):
-                here = groups.row[first + j] * x.row + h * x.head
-                part = x.data[here : here + x.dim]
-                for d in range(x.dim):
-                    total[d] += part[d]
-            for d in range(x.dim):
-                total[d] *= factor
-
-
-@jit
-def write(target: Rows, row: int, h: int, x: Array, factor: Any, base: Array, at: int, n: int) -> None:
     """``target[row, h] = factor x``, plus an equal share of what the mean's row ``at`` got."""
     here = row * target.row + h * target.head
     out = target.data[here : here + target.dim]
@@ -280,7 +265,9 @@ def write(target: Rows, row: int, h: int, x: Array, factor: Any, base: Array, at
 
 
 @jit
-def side_gradients(ds: Array, n: int, groups: Groups, x: Scores, g: int, h: int, to: Adjoints) -> None:
+def side_gradients(
+    ds: Array, n: int, groups: Groups, x: Scores, g: int, h: int, to: Adjoints
+) -> None:
     """Gradients of terms, positions and biases from those of the scores, ``ds[i*n + j]``."""
     first = groups.ptr[g]
     if to.term.size > 0:

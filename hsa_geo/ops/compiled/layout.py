@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["Adjoints", "Array", "Groups", "Rows", "Scores"]
+__all__ = ["Adjoints", "Array", "Groups", "Kept", "Rows", "Scores"]
 
 Array = Any  # a numpy array; numba compiles for its dtype
 
@@ -47,6 +47,26 @@ class Groups(NamedTuple):
     own: Array
     pair: Array
     parent: Array
+
+
+class Kept(NamedTuple):
+    """The kept slots: R of them, the roots first, then group by group.
+
+    Attributes:
+        ptr: ``[G + 1]``, kept slots of each group.
+        parent: ``[G]``, kept slot of each group's parent.
+        leaf: ``[R]``, row of the leaf that the slot is, or -1.
+        size: ``[R]``, number of leaves under the slot.
+        own: ``[R]``, tree node whose position counts in a leaf's own score, or -1.
+        trees: Number of roots.
+    """
+
+    ptr: Array
+    parent: Array
+    leaf: Array
+    size: Array
+    own: Array
+    trees: int
 
 
 class Scores(NamedTuple):

@@ -12,59 +12,17 @@ and :func:`scalars_backward` is their adjoint.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from hsa_geo.ops.compiled.jit import jit
-from hsa_geo.ops.compiled.layout import Array, Groups, Rows
+from hsa_geo.ops.compiled.layout import Array, Kept, Rows
 
 __all__ = [
-    "Kept",
-    "leaf_adjoint",
-    "leaf_finish",
-    "leaf_trees",
     "means_down",
     "means_up",
     "scalars",
     "scalars_backward",
 ]
-
-
-class Kept(NamedTuple):
-    """The kept slots: R of them, the roots first, then group by group.
-
-    Attributes:
-        ptr: ``[G + 1]``, kept slots of each group.
-        parent: ``[G]``, kept slot of each group's parent.
-        leaf: ``[R]``, row of the leaf that the slot is, or -1.
-        count: ``[R]``, number of leaves under the slot.
-        own: ``[R]``, tree node whose position counts in a leaf's own score, or -1.
-        trees: Number of roots.
-    """
-
-    ptr: Array
-    parent: Array
-    leaf: Array
-    count: Array
-    own: Array
-    trees: int
-
-
-@jit
-def leaf_trees(groups: Groups, kept: Kept, tree: Array) -> None:
-    """Number of the tree of every leaf, by row."""
-    of_slot = np.empty(len(kept.leaf), np.int64)
-    for c in range(kept.trees):
-        of_slot[c] = c
-    for g in range(len(kept.parent)):
-        of_slot[kept.ptr[g] : kept.ptr[g + 1]] = of_slot[kept.parent[g]]
-    for c in range(len(kept.leaf)):
-        if kept.leaf[c] >= 0:
-            tree[kept.leaf[c]] = of_slot[c]
-    for g in range(len(groups.parent)):
-        for j in range(groups.ptr[g], groups.ptr[g + 1]):
-            tree[groups.row[j]] = of_slot[groups.parent[g]]
 
 
 @jit
@@ -81,7 +39,7 @@ def _up(mean: Array, kept: Kept, g: int, h: int) -> None:
     for d in range(len(total)):
         total[d] = 0
     for c in range(kept.ptr[g], kept.ptr[g + 1]):
-        share = mean.dtype.type(kept.count[c] / kept.count[parent])
+        share = mean.dtype.type(kept.size[c] / kept.size[parent])
         part = mean[c, h]
         for d in range(len(total)):
             total[d] += share * part[d]
@@ -138,10 +96,10 @@ def means_up(
             if term.size > 0:
                 total = mean_term.dtype.type(0)
                 for c in range(kept.ptr[g], kept.ptr[g + 1]):
-                    total += mean_term[c, h] * kept.count[c]
-                mean_term[kept.parent[g], h] = total / kept.count[kept.parent[g]]
+                    total += mean_term[c, h] * kept.size[c]
+                mean_term[kept.parent[g], h] = total / kept.size[kept.parent[g]]
         for c in range(len(kept.leaf)):
-            key_term[c, h] = math.log(kept.count[c])
+            key_term[c, h] = math.log(kept.size[c])
             if term.size > 0:
                 key_term[c, h] += mean_term[c, h]
 
@@ -171,8 +129,8 @@ def scalars(
             for c in range(kept.ptr[g], kept.ptr[g + 1]):
                 top = max(f[c, h], lse[c, h])
                 z[c, h] = top + math.log(math.exp(f[c, h] - top) + math.exp(lse[c, h] - top))
-                total += z[c, h] * kept.count[c]
-            f[parent, h] = total / kept.count[parent]
+                total += z[c, h] * kept.size[c]
+            f[parent, h] = total / kept.size[parent]
         for c in range(kept.trees):
             z[c, h] = 0  # here: log c, until the end of the loop below
             c_[c, h], leave[c, h] = 0, 0
@@ -196,51 +154,6 @@ def scalars(
                 target, value = _head(result, row, h), _head(v, row, h)
                 for d in range(v.dim):
                     target[d] = u[c, h, d] + own * value[d]
-
-
-@jit
-def leaf_finish(groups: Groups, g0: int, g1: int, c_: Array, u: Array, result: Rows) -> None:
-    """``c_A local + u_A``, in place of ``local``, for the members of groups of leaves under A."""
-    for g in range(g0, g1):
-        parent = groups.parent[g]
-        for j in range(groups.ptr[g], groups.ptr[g + 1]):
-            for h in range(len(c_[0])):
-                target = _head(result, groups.row[j], h)
-                factor, base = c_[parent, h], u[parent, h]
-                for d in range(result.dim):
-                    target[d] = factor * target[d] + base[d]
-
-
-@jit
-def leaf_adjoint(
-    groups: Groups,
-    g0: int,
-    g1: int,
-    grad: Rows,
-    result: Rows,
-    u: Array,
-    grad_u: Array,
-    below: Array,
-) -> None:
-    """For parents A of groups of leaves, sums over these: of G, and the gradient of log c_A.
-
-    That is the sum of ``G_i . c_A local_i``, where ``c_A local_i = o_i - u_A``.
-    """
-    heads = len(below[0])
-    for g in range(g0, g1):
-        parent = groups.parent[g]
-        for h in range(heads):
-            total, slope = grad_u[parent, h], below.dtype.type(0)
-            for d in range(grad.dim):
-                total[d] = 0
-            for j in range(groups.ptr[g], groups.ptr[g + 1]):
-                here, there = _head(grad, groups.row[j], h), _head(result, groups.row[j], h)
-                for d in range(grad.dim):
-                    total[d] += here[d]
-                    slope += here[d] * there[d]
-            for d in range(grad.dim):
-                slope -= total[d] * u[parent, h, d]
-            below[parent, h] = slope
 
 
 @jit
@@ -302,7 +215,7 @@ def scalars_backward(
             parent = kept.parent[g]
             for c in range(kept.ptr[g], kept.ptr[g + 1]):
                 r = leave[c, h] * delta[c, h]
-                share = f.dtype.type(kept.count[c] / kept.count[parent])
+                share = f.dtype.type(kept.size[c] / kept.size[parent])
                 x = share * grad_f[parent, h] - r - below[c, h]
                 grad_f[c, h] = below[c, h] + math.exp(f[c, h] - z[c, h]) * x
                 grad_lse[c, h] = r + math.exp(lse[c, h] - z[c, h]) * x
@@ -343,7 +256,7 @@ def means_down(
         for g in range(len(kept.parent)):
             parent = kept.parent[g]
             for c in range(kept.ptr[g], kept.ptr[g + 1]):
-                share = c_.dtype.type(kept.count[c] / kept.count[parent])
+                share = c_.dtype.type(kept.size[c] / kept.size[parent])
                 for d in range(to_q.dim):
                     mean_q[c, h, d] += share * mean_q[parent, h, d]
                     mean_k[c, h, d] += share * mean_k[parent, h, d]
