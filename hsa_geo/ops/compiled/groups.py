@@ -78,6 +78,32 @@ def pack(to: Array, x: Rows, row: Array, first: int, n: int, h0: int, h1: int, f
 
 
 @jit
+def unpack(
+    target: Rows, x: Array, groups: Groups, g: int, h0: int, h1: int, mean: Array, factor: Any
+) -> None:
+    """The reverse of :func:`pack`, plus an equal share of what the parent's mean got, if any."""
+    first = groups.ptr[g]
+    n = groups.ptr[g + 1] - first
+    share = x.dtype.type(1.0 / n)
+    heads = target.row // target.dim if target.dim > 0 else 0
+    for j in range(n):
+        here = np.uint64(groups.row[first + j] * target.row + h0 * target.head)
+        at = np.uint64(j * target.dim)
+        base = np.uint64((groups.parent[g] * heads + h0) * target.dim)
+        for _ in range(h0, h1):
+            if mean.size > 0:
+                for d in range(target.dim):
+                    e = np.uint64(d)
+                    target.data[here + e] = factor * x[at + e] + share * mean[base + e]
+            else:
+                for d in range(target.dim):
+                    target.data[here + np.uint64(d)] = factor * x[at + np.uint64(d)]
+            here += np.uint64(target.head)
+            at += np.uint64(n * target.dim)
+            base += np.uint64(target.dim)
+
+
+@jit
 def part(x: Array, h: int, size: int) -> Array:
     """The packed rows of the h-th head, n rows of ``size`` elements in all."""
     return x[h * size : (h + 1) * size]
@@ -215,7 +241,8 @@ def group_forward(
         most * (h1 - h0) * v.dim,
     )
     queries, keys = np.empty(width, dtype), np.empty(width, dtype)
-    values, result = np.empty(width_v, dtype), np.empty(v.dim, dtype)
+    values, results = np.empty(width_v, dtype), np.empty(width_v, dtype)
+    nothing = np.empty(0, dtype)
     plain = x.diagonal and x.term.size == 0 and x.pos.dim == 0 and x.bias.size == 0
     for g in range(g0, g1):
         first = groups.ptr[g]
@@ -227,7 +254,7 @@ def group_forward(
         pack(values, v, groups.row, first, n, h0, h1, dtype.type(1))
         for h in range(h0, h1):
             query, key = part(queries, h - h0, n * q.dim), part(keys, h - h0, n * q.dim)
-            value = part(values, h - h0, n * v.dim)
+            value, result = part(values, h - h0, n * v.dim), part(results, h - h0, n * v.dim)
             for i in range(n):
                 row = groups.row[first + i]
                 dots(s, n, query, i, key, q.dim)
@@ -240,28 +267,11 @@ def group_forward(
                 lse[row * x.heads + h] = top + math.log(total) if total != 0 else -np.inf
                 if x.mask.size > 0:
                     apply_mask(s, groups, x, g, i, h)
-                combine(result, s, n, value, v.dim)
-                here = np.uint64(row * out.row + h * out.head)
                 inverse = 1 / total if total != 0 else total
-                for d in range(v.dim):
-                    out.data[here + np.uint64(d)] = result[d] * inverse
-
-
-@jit
-def write(
-    target: Rows, row: int, h: int, x: Array, factor: Any, base: Array, at: int, n: int
-) -> None:
-    """``target[row, h] = factor x``, plus an equal share of what the mean's row ``at`` got."""
-    here = row * target.row + h * target.head
-    out = target.data[here : here + target.dim]
-    if base.size > 0:
-        mean = base[at * target.dim : (at + 1) * target.dim]
-        share = x.dtype.type(1.0 / n)
-        for d in range(target.dim):
-            out[d] = x[d] * factor + mean[d] * share
-    else:
-        for d in range(target.dim):
-            out[d] = x[d] * factor
+                for j in range(n):
+                    s[j] *= inverse
+                combine(part(result, i, v.dim), s, n, value, v.dim)
+        unpack(out, results, groups, g, h0, h1, nothing, dtype.type(1))
 
 
 @jit
@@ -327,10 +337,12 @@ def group_backward(
     most = largest(groups, g0, g1, x.wide)
     s, bits = np.empty(most, dtype), np.empty(most, np.int32)
     ds, kept = np.empty(most * most, dtype), np.empty(most * most, dtype)  # [n, n], by row
-    turned, result = np.empty(most, dtype), np.empty(max(q.dim, v.dim), dtype)
+    turned = np.empty(most, dtype)
     width, width_v = most * (h1 - h0) * q.dim, most * (h1 - h0) * v.dim
     queries, keys = np.empty(width, dtype), np.empty(width, dtype)
     values, grads = np.empty(width_v, dtype), np.empty(width_v, dtype)
+    to_queries, to_keys = np.empty(width, dtype), np.empty(width, dtype)
+    to_values = np.empty(width_v, dtype)
     plain = x.diagonal and x.term.size == 0 and x.pos.dim == 0 and x.bias.size == 0
     masked = x.mask.size > 0
     for g in range(g0, g1):
@@ -368,18 +380,18 @@ def group_backward(
                     p[j] = weight * s[j]
                 if masked:
                     apply_mask(p, groups, x, g, i, h)
-            base = groups.parent[g] * x.heads + h if x.diagonal else 0
+            to_query, to_key = part(to_queries, h - h0, n * q.dim), part(to_keys, h - h0, n * q.dim)
+            to_value = part(to_values, h - h0, n * v.dim)
             for i in range(n):
-                row = groups.row[first + i]
-                combine(result, ds[i * n : (i + 1) * n], n, key, q.dim)
-                write(to.q, row, h, result, x.scale, to.mean_q, base, n)
+                combine(part(to_query, i, q.dim), ds[i * n : (i + 1) * n], n, key, q.dim)
                 for j in range(n):
                     turned[j] = ds[j * n + i]
-                combine(result, turned, n, query, q.dim)
-                write(to.k, row, h, result, one, to.mean_k, base, n)
+                combine(part(to_key, i, q.dim), turned, n, query, q.dim)
                 for j in range(n):
                     turned[j] = kept[j * n + i]
-                combine(result, turned, n, grad, v.dim)
-                write(to.v, row, h, result, one, to.mean_v, base, n)
+                combine(part(to_value, i, v.dim), turned, n, grad, v.dim)
             if to.term.size > 0 or to.pos.size > 0 or to.bias.size > 0:
                 side_gradients(ds, n, groups, x, g, h, to)
+        unpack(to.q, to_queries, groups, g, h0, h1, to.mean_q, x.scale)
+        unpack(to.k, to_keys, groups, g, h0, h1, to.mean_k, one)
+        unpack(to.v, to_values, groups, g, h0, h1, to.mean_v, one)
