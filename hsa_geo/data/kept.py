@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -97,7 +98,7 @@ class KeptSlots(NamedTuple):
 
 
 def pack_kept(plan: TreePlan) -> Tensor:
-    """Groups of leaves and kept slots of a plan, packed.
+    """Groups of leaves and kept slots of a plan on the CPU, packed.
 
     Returns:
         int64 ``[7 + ...]``: numbers of groups of leaves, of their members, of kept groups, of
@@ -111,33 +112,35 @@ def pack_kept(plan: TreePlan) -> Tensor:
         >>> leaves.ptr.tolist(), leaves.parent.tolist(), kept.ptr.tolist(), kept.leaf.tolist()
         ([0, 2, 4], [1, 2], [1, 3], [-1, -1, -1])
     """
-    first, group = plan.num_trees, plan.slot_group[plan.num_trees :]
-    size = plan.group_ptr.diff()
-    inner = torch.zeros(plan.num_groups + 1, dtype=torch.bool, device=plan.device)
-    inner[plan.slot_group[plan.group_parent]] = True  # of roots: the last, which is no group
+    # numpy, since the kernels are for the CPU, and small arrays take half the time there.
+    first, groups = plan.num_trees, plan.num_groups
+    ptr, owner, slot_group = (
+        t.numpy() for t in (plan.group_ptr, plan.group_parent, plan.slot_group)
+    )
+    top, size, pair = (t.numpy() for t in (plan.slot_top, plan.count, plan.pair_start))
+    leaf_slot, leaf_row = plan.leaf_slot.numpy(), plan.leaf_row.numpy()
+    width = np.diff(ptr)
+    inner = np.zeros(groups + 1, dtype=bool)
+    inner[slot_group[owner]] = True  # of roots: the last, which is no group
     inner = inner[:-1]  # groups with a member that is no leaf
     leaves = ~inner
-    is_kept = torch.ones(plan.num_slots, dtype=torch.bool, device=plan.device)
-    is_kept[first:] = inner[group]
-    place = is_kept.cumsum(0) - 1  # of kept slots
-    row = torch.full_like(plan.slot_bottom, -1)
-    row[plan.leaf_slot] = plan.leaf_row
-    own = plan.slot_bottom.clone()
-    own[plan.leaf_slot[plan.leaf_is_root[plan.leaf_row]]] = -1
-    parent = place[plan.group_parent]
-    kept, member = is_kept.nonzero().squeeze(1), (~is_kept).nonzero().squeeze(1)
-    zero = size.new_zeros(1)
-    leaf_ptr = torch.cat([zero, size[leaves].cumsum(0)])
-    kept_ptr = torch.cat([zero, size[inner].cumsum(0)]) + first
-    parts = [
-        *(leaf_ptr, row[member], plan.slot_top[member], own[member]),
-        *(plan.pair_start[leaves], parent[leaves]),
-        *(kept_ptr, plan.pair_start[inner], parent[inner]),
-        *(row[kept], plan.slot_top[kept], own[kept], plan.count[kept]),
-    ]
-    numbers = [len(parts[4]), len(parts[1]), len(parts[7]), len(parts[9])]
+    is_kept = np.ones(plan.num_slots, dtype=bool)
+    is_kept[first:] = np.repeat(inner, width)
+    kept, member = np.flatnonzero(is_kept), np.flatnonzero(~is_kept)
+    row = np.full(plan.num_slots, -1)
+    row[leaf_slot] = leaf_row
+    own = plan.slot_bottom.numpy().copy()
+    own[leaf_slot[plan.leaf_is_root.numpy()[leaf_row]]] = -1
+    parent = (np.cumsum(is_kept) - 1)[owner]
+    numbers = [int(leaves.sum()), len(member), int(inner.sum()), len(kept)]
     numbers += [plan.num_leaves, plan.num_nodes, plan.num_pairs]
-    return torch.cat([torch.tensor(numbers, device=plan.device), *parts])
+    parts = [
+        *(numbers, [0], np.cumsum(width[leaves]), row[member], top[member], own[member]),
+        *(pair[leaves], parent[leaves]),
+        *([first], first + np.cumsum(width[inner]), pair[inner], parent[inner]),
+        *(row[kept], top[kept], own[kept], size[kept]),
+    ]
+    return torch.from_numpy(np.concatenate(parts).astype(np.int64, copy=False))
 
 
 def unpack_kept(packed: Tensor) -> tuple[LeafGroups, KeptSlots]:

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from hsa_geo.data.buckets import Bucket
+from hsa_geo.data.buckets import MAX_PAIRS, Bucket
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.ops.edge import SiblingInput, log_safe
 from hsa_geo.ops.segment import segment_expand, segment_sum
@@ -81,21 +82,57 @@ def _attention(
     bias: Tensor | None,
     mask: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Attention of one bucket: rows ``[K * H * W, *]`` to output and log-sum-exp likewise."""
+    """Attention of one bucket: rows ``[K * H * W, *]`` to output and log-sum-exp likewise.
+
+    Wide groups some rows at a time, whose scores are computed anew for the gradient, so that
+    memory does not grow with the square of the width.
+    """
     k, w = bucket.slots.shape
     heads = len(query) // (k * w)
 
     def batch(t: Tensor) -> Tensor:  # [K * H * W, D] -> [K * H, W, D]
         return t.view(k * heads, w, t.size(-1))
 
-    score = torch.baddbmm(batch(key_term).transpose(1, 2), batch(query), batch(key).transpose(1, 2))
+    tensors = (batch(query), batch(key), batch(value), batch(key_term))
+    step = max(1, MAX_PAIRS // (k * w))
+    if step >= w:
+        out, log_sum = _some_rows(*tensors, None if pos is None else batch(pos), bucket, bias, mask)
+        return out.reshape(value.shape), log_sum.reshape(key_term.shape)
+    parts = []
+    for low in range(0, w, step):
+        here = slice(low, min(low + step, w))
+        place = None if pos is None else batch(pos)
+        given = (*tensors, place, bucket, bias, mask, here)
+        parts.append(checkpoint(_some_rows, *given, use_reentrant=False))
+    out, log_sum = (torch.cat(part, 1) for part in zip(*parts))
+    return out.reshape(value.shape), log_sum.reshape(key_term.shape)
+
+
+def _some_rows(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_term: Tensor,
+    pos: Tensor | None,
+    bucket: Bucket,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    here: slice = slice(None),
+) -> tuple[Tensor, Tensor]:
+    """Rows ``here`` of a bucket, ``[K * H, W, *]`` to output and log-sum-exp ``[K * H, r, *]``."""
+    k, w = bucket.slots.shape
+    heads = len(query) // k
+    score = torch.baddbmm(key_term.transpose(1, 2), query[:, here], key.transpose(1, 2))
     if pos is not None:
-        score = torch.baddbmm(score, batch(pos), batch(pos).transpose(1, 2))
-    score = score.view(k, heads, w, w)
-    public = _public_pairs(bucket) if bias is not None or mask is not None else None
+        score = torch.baddbmm(score, pos[:, here], pos.transpose(1, 2))
+    r = score.size(1)
+    score = score.view(k, heads, r, w)
+    public = None
+    if bias is not None or mask is not None:
+        public = _public_pairs(bucket, here)
     if bias is not None:
         score = score + bias[public].permute(0, 3, 1, 2)
-    hidden = torch.eye(w, dtype=torch.bool, device=score.device)
+    hidden = torch.eye(w, dtype=torch.bool, device=score.device)[here]
     if bucket.padded:
         hidden = hidden | ~bucket.valid[:, None, None, :]
     score = score.masked_fill(hidden, -torch.inf)
@@ -107,18 +144,18 @@ def _attention(
     share, log_sum = weight / torch.where(total > 0, total, 1.0), top + log_safe(total)
     if mask is not None:
         share = share * mask[public].permute(0, 3, 1, 2)
-    out = torch.bmm(share.view(k * heads, w, w), batch(value))
-    return out.view(value.shape), log_sum.view(key_term.shape)
+    out = torch.bmm(share.view(k * heads, r, w), value)
+    return out, log_sum.view(k * heads, r, 1)
 
 
-def _public_pairs(bucket: Bucket) -> Tensor:
-    """``[K, W, W]``, public place of the pair (i, j) of each group; 0 where there is none."""
+def _public_pairs(bucket: Bucket, here: slice = slice(None)) -> Tensor:
+    """``[K, r, W]``, public place of the pair (i, j) of each group; 0 where there is none."""
     w = bucket.slots.size(1)
-    i = torch.arange(w, device=bucket.slots.device)[:, None]
+    i = torch.arange(w, device=bucket.slots.device)[here, None]
     j = torch.arange(w, device=bucket.slots.device)[None, :]
     others = (bucket.size - 1)[:, None, None]
     place = bucket.pair_start[:, None, None] + i * others + j - (j > i).long()
-    real = bucket.valid[:, :, None] & bucket.valid[:, None, :] & (i != j)
+    real = bucket.valid[:, here, None] & bucket.valid[:, None, :] & (i != j)
     return torch.where(real, place, 0)
 
 

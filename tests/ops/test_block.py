@@ -8,7 +8,7 @@ from op_cases import Case, answer, assert_close, draw_mask, error, inputs_for
 from torch_geometric.data import Batch
 
 from hsa_geo.data import SignalTree, buckets
-from hsa_geo.ops import attention_weights, hsa_attention
+from hsa_geo.ops import attention_weights, block, hsa_attention
 from hsa_geo.ops.block import _Pad, _public_pairs, _Unpad
 from hsa_geo.testing import random_qkv, random_tree
 
@@ -110,3 +110,36 @@ def test_values_of_no_width():
     q, k, _ = random_qkv(tree)
     pair = {b: attention_weights(q, k, tree, backend=b).pair for b in ("edge", "block")}
     assert error(pair["block"], pair["edge"]) < 1e-14
+
+
+@energies
+@pytest.mark.parametrize("size", [5, 9, 20])
+def test_wide_groups_some_rows_at_a_time(size, energy, monkeypatch):
+    """With positions, bias and mask, forward, gradient and second derivative."""
+    case = full_case(ragged([size, 1, size - 1]), energy)
+    expected = answer(case, "block")
+    monkeypatch.setattr(block, "MAX_PAIRS", 2 * size)
+    assert_close(answer(case, "block"), expected, 1e-12)
+    q, k, v = (case.tensors[name].clone().requires_grad_() for name in "qkv")
+
+    def penalty():
+        out = hsa_attention(q, k, v, case.tree, energy=energy, backend="block")
+        (grad,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+        return torch.autograd.grad(grad.square().sum(), (q, k, v))
+
+    some = penalty()
+    monkeypatch.undo()
+    for actual, whole in zip(some, penalty()):
+        assert error(actual, whole) < 1e-12
+
+
+def test_memory_of_a_wide_group_does_not_grow_with_its_square(monkeypatch):
+    """What is kept for the gradient: no tensor with b x b numbers."""
+    tree = SignalTree.from_parents([60] * 60 + [-1])
+    monkeypatch.setattr(block, "MAX_PAIRS", 120)
+    kept = []
+    q, k, v = (t.requires_grad_() for t in random_qkv(tree))
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        hsa_attention(q, k, v, tree, backend="block")
+    assert kept
+    assert max(t.numel() for t in kept) < 60 * 60

@@ -22,5 +22,9 @@ _FAST = {"reassoc", "contract", "arcp", "nsz"}
 def jit(function: _F) -> _F:
     """Compile a function of numbers, arrays and tuples of them; it runs without the GIL."""
     numba = require("numba", extra="fast", purpose="backend='numba'")
-    compiled: _F = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)(function)
+    options = {"nogil": True, "error_model": "numpy", "fastmath": _FAST}
+    try:
+        compiled: _F = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder to write to: neither beside the module nor in the home folder
+        compiled = numba.njit(**options)(function)
     return compiled
