@@ -32,17 +32,31 @@ def _head(x: Rows, row: int, h: int) -> Array:
 
 
 @jit
-def _up(mean: Array, kept: Kept, g: int, h: int) -> None:
+def _up(mean: Array, kept: Kept, g: int, h0: int, h1: int) -> None:
     """Mean of a group's rows, weighted by their leaves, to its parent's."""
     parent = kept.parent[g]
-    total = mean[parent, h]
-    for d in range(len(total)):
-        total[d] = 0
+    for h in range(h0, h1):
+        total = mean[parent, h]
+        for d in range(len(total)):
+            total[d] = 0
     for c in range(kept.ptr[g], kept.ptr[g + 1]):
         share = mean.dtype.type(kept.size[c] / kept.size[parent])
-        part = mean[c, h]
-        for d in range(len(total)):
-            total[d] += share * part[d]
+        for h in range(h0, h1):
+            total, part = mean[parent, h], mean[c, h]
+            for d in range(len(total)):
+                total[d] += share * part[d]
+
+
+@jit
+def _down(mean: Array, kept: Kept, g: int, h0: int, h1: int) -> None:
+    """The transpose of :func:`_up`: to each row of a group its share of the parent's."""
+    parent = kept.parent[g]
+    for c in range(kept.ptr[g], kept.ptr[g + 1]):
+        share = mean.dtype.type(kept.size[c] / kept.size[parent])
+        for h in range(h0, h1):
+            total, part = mean[parent, h], mean[c, h]
+            for d in range(len(total)):
+                part[d] += share * total[d]
 
 
 @jit
@@ -67,39 +81,40 @@ def means_up(
 
     Parents of groups of leaves have theirs already.  ``key_term`` is the term with ``log|B|``.
     """
-    for h in range(h0, h1):
-        for c in range(len(kept.leaf)):
-            row = kept.leaf[c]
-            if row < 0:
-                continue
+    heads = len(f[0])
+    for c in range(len(kept.leaf)):
+        row = kept.leaf[c]
+        if row < 0:
+            continue
+        for h in range(h0, h1):
             query, key, value = _head(q, row, h), _head(k, row, h), _head(v, row, h)
+            to_q, to_k, to_v = mean_q[c, h], mean_k[c, h], mean_v[c, h]
             own = mean_q.dtype.type(0)
             for d in range(q.dim):
-                mean_q[c, h, d] = query[d]
-                mean_k[c, h, d] = key[d]
+                to_q[d] = query[d]
+                to_k[d] = key[d]
                 own += query[d] * key[d]
             for d in range(v.dim):
-                mean_v[c, h, d] = value[d]
+                to_v[d] = value[d]
             own *= scale
             if term.size > 0:
-                mean_term[c, h] = term[row * len(f[0]) + h]
+                mean_term[c, h] = term[row * heads + h]
                 own += mean_term[c, h]
             if pos.dim > 0 and kept.own[c] >= 0:
                 e = _head(pos, kept.own[c], h)
                 for d in range(pos.dim):
                     own += e[d] * e[d]
             f[c, h] = own
-        for g in range(len(kept.parent) - 1, -1, -1):
-            _up(mean_q, kept, g, h)
-            _up(mean_k, kept, g, h)
-            _up(mean_v, kept, g, h)
-            if term.size > 0:
-                total = mean_term.dtype.type(0)
-                for c in range(kept.ptr[g], kept.ptr[g + 1]):
-                    total += mean_term[c, h] * kept.size[c]
-                mean_term[kept.parent[g], h] = total / kept.size[kept.parent[g]]
-        for c in range(len(kept.leaf)):
-            key_term[c, h] = math.log(kept.size[c])
+    for g in range(len(kept.parent) - 1, -1, -1):
+        _up(mean_q, kept, g, h0, h1)
+        _up(mean_k, kept, g, h0, h1)
+        _up(mean_v, kept, g, h0, h1)
+        if term.size > 0:
+            _up(mean_term[..., None], kept, g, h0, h1)
+    for c in range(len(kept.leaf)):
+        log_size = math.log(kept.size[c])
+        for h in range(h0, h1):
+            key_term[c, h] = log_size
             if term.size > 0:
                 key_term[c, h] += mean_term[c, h]
 
@@ -122,38 +137,40 @@ def scalars(
 ) -> None:
     """f and log Z up, c, u and the weight of each slot's siblings down; outputs of the leaves."""
     heads = len(f[0])
-    for h in range(h0, h1):
-        for g in range(len(kept.parent) - 1, -1, -1):
-            parent = kept.parent[g]
-            total = f.dtype.type(0)
+    for g in range(len(kept.parent) - 1, -1, -1):
+        parent = kept.parent[g]
+        for h in range(h0, h1):
+            total = 0.0
             for c in range(kept.ptr[g], kept.ptr[g + 1]):
                 top = max(f[c, h], lse[c, h])
                 z[c, h] = top + math.log(math.exp(f[c, h] - top) + math.exp(lse[c, h] - top))
                 total += z[c, h] * kept.size[c]
             f[parent, h] = total / kept.size[parent]
-        for c in range(kept.trees):
-            z[c, h] = 0  # here: log c, until the end of the loop below
-            c_[c, h], leave[c, h] = 0, 0
-            for d in range(v.dim):
-                u[c, h, d] = 0
-        # log c in c_, until all children have read it
-        for g in range(len(kept.parent)):
-            parent = kept.parent[g]
-            for c in range(kept.ptr[g], kept.ptr[g + 1]):
+    for c in range(kept.trees):
+        for h in range(h0, h1):
+            z[c, h], c_[c, h], leave[c, h] = 0, 0, 0
+            u[c, h, :] = 0
+    for g in range(len(kept.parent)):  # log c in c_, until all children have read it
+        parent = kept.parent[g]
+        for c in range(kept.ptr[g], kept.ptr[g + 1]):
+            for h in range(h0, h1):
                 c_[c, h] = c_[parent, h] + f[c, h] - z[c, h]
-                leave[c, h] = math.exp(c_[parent, h] - z[c, h] + lse[c, h])
+                weight = math.exp(c_[parent, h] - z[c, h] + lse[c, h])
+                leave[c, h] = weight
+                here, above, gain = u[c, h], u[parent, h], out[c, h]
                 for d in range(v.dim):
-                    u[c, h, d] = u[parent, h, d] + leave[c, h] * out[c, h, d]
-        for c in range(len(kept.leaf)):
+                    here[d] = above[d] + leave[c, h] * gain[d]
+    for c in range(len(kept.leaf)):
+        row = kept.leaf[c]
+        for h in range(h0, h1):
             c_[c, h] = math.exp(c_[c, h])
-            row = kept.leaf[c]
             if row >= 0:
                 own = c_[c, h]
                 if own_mask.size > 0:
                     own *= own_mask[row * heads + h]
-                target, value = _head(result, row, h), _head(v, row, h)
+                target, value, here = _head(result, row, h), _head(v, row, h), u[c, h]
                 for d in range(v.dim):
-                    target[d] = u[c, h, d] + own * value[d]
+                    target[d] = here[d] + own * value[d]
 
 
 @jit
@@ -185,37 +202,42 @@ def scalars_backward(
         X_B = |B|/|A| df_A - r_B - l_B,  df_B = l_B + w_B X_B,  dL_B = r_B + (1 - w_B) X_B
     """
     heads = len(f[0])
-    for h in range(h0, h1):
-        for c in range(len(kept.leaf)):
-            row = kept.leaf[c]
-            if row >= 0:
-                here, value, total = _head(grad, row, h), _head(v, row, h), f.dtype.type(0)
-                for d in range(v.dim):
-                    grad_u[c, h, d] = here[d]
-                    total += here[d] * value[d]
-                if own_mask.size > 0:
-                    total *= own_mask[row * heads + h]
-                below[c, h] = c_[c, h] * total
-        for g in range(len(kept.parent) - 1, -1, -1):
-            parent = kept.parent[g]
-            total_u, total = grad_u[parent, h], f.dtype.type(0)
+    for c in range(len(kept.leaf)):
+        row = kept.leaf[c]
+        if row < 0:
+            continue
+        for h in range(h0, h1):
+            here, value, slope = _head(grad, row, h), _head(v, row, h), f.dtype.type(0)
+            total = grad_u[c, h]
             for d in range(v.dim):
-                total_u[d] = 0
+                total[d] = here[d]
+                slope += here[d] * value[d]
+            if own_mask.size > 0:
+                slope *= own_mask[row * heads + h]
+            below[c, h] = c_[c, h] * slope
+    for g in range(len(kept.parent) - 1, -1, -1):
+        parent = kept.parent[g]
+        for h in range(h0, h1):
+            total, slope = grad_u[parent, h], f.dtype.type(0)
+            for d in range(v.dim):
+                total[d] = 0
             for c in range(kept.ptr[g], kept.ptr[g + 1]):
-                dot = f.dtype.type(0)
+                dot, part, gain = f.dtype.type(0), grad_u[c, h], out[c, h]
                 for d in range(v.dim):
-                    total_u[d] += grad_u[c, h, d]
-                    dot += grad_u[c, h, d] * out[c, h, d]
+                    total[d] += part[d]
+                    dot += part[d] * gain[d]
                 delta[c, h] = dot
-                total += below[c, h] + leave[c, h] * dot
-            below[parent, h] = total
-        for c in range(kept.trees):
+                slope += below[c, h] + leave[c, h] * dot
+            below[parent, h] = slope
+    for c in range(kept.trees):
+        for h in range(h0, h1):
             grad_f[c, h] = -grad_phi[c, h]
-        for g in range(len(kept.parent)):
-            parent = kept.parent[g]
-            for c in range(kept.ptr[g], kept.ptr[g + 1]):
+    for g in range(len(kept.parent)):
+        parent = kept.parent[g]
+        for c in range(kept.ptr[g], kept.ptr[g + 1]):
+            share = f.dtype.type(kept.size[c] / kept.size[parent])
+            for h in range(h0, h1):
                 r = leave[c, h] * delta[c, h]
-                share = f.dtype.type(kept.size[c] / kept.size[parent])
                 x = share * grad_f[parent, h] - r - below[c, h]
                 grad_f[c, h] = below[c, h] + math.exp(f[c, h] - z[c, h]) * x
                 grad_lse[c, h] = r + math.exp(lse[c, h] - z[c, h]) * x
@@ -246,38 +268,35 @@ def means_down(
 ) -> None:
     """Adjoint of :func:`means_up`: from the gradients of the means to those of the leaves."""
     heads = len(c_[0])
-    for h in range(h0, h1):
-        for c in range(kept.trees):
-            mean_q[c, h] = 0
-            mean_k[c, h] = 0
-            mean_v[c, h] = 0
+    for c in range(kept.trees):
+        for h in range(h0, h1):
+            mean_q[c, h, :] = 0
+            mean_k[c, h, :] = 0
+            mean_v[c, h, :] = 0
             if to_term.size > 0:
                 mean_term[c, h] = 0
-        for g in range(len(kept.parent)):
-            parent = kept.parent[g]
-            for c in range(kept.ptr[g], kept.ptr[g + 1]):
-                share = c_.dtype.type(kept.size[c] / kept.size[parent])
-                for d in range(to_q.dim):
-                    mean_q[c, h, d] += share * mean_q[parent, h, d]
-                    mean_k[c, h, d] += share * mean_k[parent, h, d]
-                for d in range(to_v.dim):
-                    mean_v[c, h, d] += share * mean_v[parent, h, d]
-                if to_term.size > 0:
-                    mean_term[c, h] += share * mean_term[parent, h]
-        for c in range(len(kept.leaf)):
-            row = kept.leaf[c]
-            if row < 0:
-                continue
+    for g in range(len(kept.parent)):
+        _down(mean_q, kept, g, h0, h1)
+        _down(mean_k, kept, g, h0, h1)
+        _down(mean_v, kept, g, h0, h1)
+        if to_term.size > 0:
+            _down(mean_term[..., None], kept, g, h0, h1)
+    for c in range(len(kept.leaf)):
+        row = kept.leaf[c]
+        if row < 0:
+            continue
+        for h in range(h0, h1):
             slope, own = grad_f[c, h] * scale, c_[c, h]
             if own_mask.size > 0:
                 own *= own_mask[row * heads + h]
             query, key, here = _head(q, row, h), _head(k, row, h), _head(grad, row, h)
             in_q, in_k, in_v = _head(to_q, row, h), _head(to_k, row, h), _head(to_v, row, h)
+            of_q, of_k, of_v = mean_q[c, h], mean_k[c, h], mean_v[c, h]
             for d in range(to_q.dim):
-                in_q[d] = mean_q[c, h, d] + slope * key[d]
-                in_k[d] = mean_k[c, h, d] + slope * query[d]
+                in_q[d] = of_q[d] + slope * key[d]
+                in_k[d] = of_k[d] + slope * query[d]
             for d in range(to_v.dim):
-                in_v[d] = mean_v[c, h, d] + own * here[d]
+                in_v[d] = of_v[d] + own * here[d]
             if to_term.size > 0:
                 to_term[row * heads + h] = mean_term[c, h] + grad_f[c, h]
             if to_pos.size > 0 and kept.own[c] >= 0:
