@@ -24,9 +24,14 @@ __all__ = ["run"]
 
 _Work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
+#: Whether this process is the fork of another; pieces then run one after the other.
+_forked = False
+
 
 def run(work: Callable[..., None], pieces: Sequence[tuple[int, ...]]) -> None:
     """Call ``work(*piece)`` for every piece, on up to ``torch.get_num_threads()`` threads.
+
+    In a forked process, such as a data loader's worker, on one.
 
     Args:
         work: Releases the GIL while it computes.
@@ -42,7 +47,7 @@ def run(work: Callable[..., None], pieces: Sequence[tuple[int, ...]]) -> None:
         [1, 2]
     """
     threads = min(torch.get_num_threads(), len(pieces))
-    if threads <= 1:
+    if threads <= 1 or _forked:
         for piece in pieces:
             work(*piece)
         return
@@ -90,5 +95,11 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(thread_name_prefix="hsa_geo")
 
 
-if hasattr(os, "register_at_fork"):  # threads do not survive a fork
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+def _after_fork() -> None:
+    """Threads do not survive a fork, and OpenMP would wait for them."""
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
