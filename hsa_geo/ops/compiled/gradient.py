@@ -61,6 +61,7 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
     mean_v, mean_term = new(slots, heads, x.dim_v), new(slots, heads)
     below, delta, grad_f, grad_lse = new(4, slots, heads).unbind()
     grad_rows, result = rows(grad), rows(saved.result)
+    flat_phi = grad_phi.contiguous().numpy()  # other strides would compile the kernel anew
     nothing = flat(new(0))
     to_bias, to_pos = (nothing if t is None else flat(t) for t in (to.bias, to.pos))
 
@@ -84,7 +85,7 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
 
     def scalar_work(h0: int, h1: int) -> None:
         scalars_backward(
-            *(x.kept, grad_rows, x.v, x.scores.own_mask, grad_phi.numpy(), h0, h1),
+            *(x.kept, grad_rows, x.v, x.scores.own_mask, flat_phi, h0, h1),
             *(f, lse, saved.out.numpy(), z, c, leave, grad_u.numpy()),
             *(delta.numpy(), below.numpy(), grad_f.numpy(), grad_lse.numpy()),
         )
