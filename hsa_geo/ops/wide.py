@@ -192,13 +192,14 @@ def wide_backward(
 def _is_plain(x: WideGroup) -> bool:
     """Whether the group is softmax attention and nothing more, on the CPU."""
     extras = (x.term, x.top, x.bias, x.mask)
-    plain = x.diagonal and all(t is None for t in extras) and min(x.q.size(2), x.v.size(2)) > 0
+    plain = x.diagonal and all(t is None for t in extras) and min(x.q.numel(), x.v.numel()) > 0
     return plain and not x.q.is_cuda and None not in (_FUSED, _FUSED_BACKWARD)
 
 
 def _padded(t: Tensor, x: WideGroup, more: int) -> Tensor:
     """``[b, H, D]`` to ``[1, H, b, *]`` with zeros up to the largest of D and Dv + more."""
     width = max(x.q.size(2), x.v.size(2) + more)
+    t = t.contiguous()  # the fused kernel takes the last dimension for dense
     return torch.nn.functional.pad(t, (0, width - t.size(2))).transpose(0, 1)[None]
 
 
