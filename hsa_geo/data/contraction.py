@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from hsa_geo.errors import ShapeError, TreeError
 
 __all__ = ["check_index", "contract", "leaf_counts"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def check_index(tree_index: Tensor, tree_level: Tensor) -> None:
@@ -40,29 +45,30 @@ def check_index(tree_index: Tensor, tree_level: Tensor) -> None:
             f"tree_index is on {tree_index.device} but tree_level on {tree_level.device}: move "
             "both to one device."
         )
-    m = len(tree_level)
-    if tree_index.numel() and (int(tree_index.min()) < 0 or int(tree_index.max()) >= m):
-        bad = tree_index[(tree_index < 0) | (tree_index >= m)]
+    index, level = tree_index.cpu().numpy(), tree_level.cpu().numpy()
+    m = len(level)
+    if index.size and not 0 <= index.min() <= index.max() < m:
+        bad = index[(index < 0) | (index >= m)]
         raise TreeError(
-            f"tree_index holds node {int(bad[0])}, but tree_level has {m} nodes: ids are "
+            f"tree_index holds node {bad[0]}, but tree_level has {m} nodes: ids are "
             f"0..{m - 1}, and a root has no edge (no -1)."
         )
-    parents = torch.bincount(tree_index[1], minlength=m)
-    if bool((parents > 1).any()):
-        node = int((parents > 1).nonzero()[0])
-        raise TreeError(f"node {node} has {int(parents[node])} parents: a tree allows one.")
-    expected = torch.zeros_like(tree_level)
-    expected[tree_index[1]] = tree_level[tree_index[0]] + 1
-    wrong = (expected != tree_level).nonzero()
-    if wrong.numel():
-        node = int(wrong[0])
+    parents = np.bincount(index[1], minlength=m)
+    if (parents > 1).any():
+        node = np.flatnonzero(parents > 1)[0]
+        raise TreeError(f"node {node} has {parents[node]} parents: a tree allows one.")
+    expected = np.zeros_like(level)
+    expected[index[1]] = level[index[0]] + 1
+    wrong = np.flatnonzero(expected != level)
+    if len(wrong):
+        node = wrong[0]
         raise TreeError(
-            f"node {node} has level {int(tree_level[node])} but its place in tree_index needs "
-            f"level {int(expected[node])}: a root has 0, a child its parent's plus one."
+            f"node {node} has level {level[node]} but its place in tree_index needs "
+            f"level {expected[node]}: a root has 0, a child its parent's plus one."
         )
 
 
-def contract(parent: Tensor, children: Tensor, tree_level: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def contract(parent: Array, children: Array, tree_level: Array) -> tuple[Array, Array, Array]:
     """Contract chains of single children, by pointer doubling.
 
     Args:
@@ -75,35 +81,35 @@ def contract(parent: Tensor, children: Tensor, tree_level: Tensor) -> tuple[Tens
         the bottom of the chain below it, ``[M]`` each.
 
     Example:
-        >>> parent, children = torch.tensor([1, 2, -1]), torch.tensor([0, 1, 1])
-        >>> [t.tolist() for t in contract(parent, children, torch.tensor([2, 1, 0]))]
+        >>> parent, children, level = np.array([[1, 2, -1], [0, 1, 1], [2, 1, 0]])
+        >>> [t.tolist() for t in contract(parent, children, level)]
         [[2, 2, 2], [0, 0, 0], [0, 0, 0]]
     """
     m = len(parent)
-    nodes = torch.arange(m, device=parent.device)
+    nodes = np.arange(m)
     single = children == 1
-    if not bool(single.any()):
+    if not single.any():
         return nodes, tree_level, nodes
-    up = torch.cat([torch.where(parent >= 0, parent, m), parent.new_tensor([m])])  # m: above roots
     has = parent >= 0
-    over_single = torch.zeros(m, dtype=torch.bool, device=parent.device)
+    up = np.append(np.where(has, parent, m), m)  # m: above roots
+    over_single = np.zeros(m, dtype=bool)
     over_single[has] = single[parent[has]]
-    top = torch.where(over_single, up[:m], nodes)
-    bottom = nodes.clone()
+    top = np.where(over_single, up[:m], nodes)
+    bottom = nodes.copy()
     bottom[parent[over_single]] = nodes[over_single]
-    level = torch.nn.functional.pad((has & ~over_single).long(), (0, 1))
+    level = np.append((has & ~over_single).astype(np.int64), 0)
     for _ in range(int(tree_level.max()).bit_length() + 1):  # pointer doubling
         top, bottom, level, up = top[top], bottom[bottom], level + level[up], up[up]
     return top, level[:m], bottom
 
 
 def leaf_counts(
-    is_leaf: Tensor,
+    is_leaf: Array,
     level_slots: list[int],
     level_groups: list[int],
-    group_ptr: Tensor,
-    group_parent: Tensor,
-) -> Tensor:
+    group_ptr: Array,
+    group_parent: Array,
+) -> Array:
     """Number of leaves under every slot of a plan, level by level from the deepest.
 
     Args:
@@ -117,15 +123,15 @@ def leaf_counts(
         ``[S]`` int64.
 
     Example:
-        >>> is_leaf = torch.tensor([False, True, True])
-        >>> leaf_counts(is_leaf, [0, 1, 3], [0, 0, 1], torch.tensor([1, 3]), torch.tensor([0]))
-        tensor([2, 1, 1])
+        >>> is_leaf = np.array([False, True, True])
+        >>> leaf_counts(is_leaf, [0, 1, 3], [0, 0, 1], np.array([1, 3]), np.array([0])).tolist()
+        [2, 1, 1]
     """
-    count = is_leaf.long()
+    count = is_leaf.astype(np.int64)
     for level in range(len(level_slots) - 2, 0, -1):
         first, last = level_groups[level], level_groups[level + 1]
-        low = level_slots[level]
-        total = torch.nn.functional.pad(count[low : level_slots[level + 1]].cumsum(0), (1, 0))
-        ptr = group_ptr[first : last + 1] - low
-        count[group_parent[first:last]] = total[ptr[1:]] - total[ptr[:-1]]
+        if first < last:
+            low, high = level_slots[level], level_slots[level + 1]
+            starts = group_ptr[first:last] - low
+            count[group_parent[first:last]] = np.add.reduceat(count[low:high], starts)
     return count

@@ -9,7 +9,8 @@ contiguous:
 - Slots are ordered by level, roots first; the slots of one level by group; a *group* is the
   set of children of one node, in sibling order.  Groups of level l are the children at level l.
 
-Everything is computed by sorting and prefix sums; the only loop runs over levels.
+Everything is computed by sorting and prefix sums (:mod:`hsa_geo.data.indexing`); the only loop
+runs over levels.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from hsa_geo._optional import HAS_NUMBA
 from hsa_geo.data.buckets import Bucket, make_buckets
-from hsa_geo.data.contraction import check_index, contract, leaf_counts
+from hsa_geo.data.indexing import plan_fields
 from hsa_geo.data.kept import pack_kept
 
 __all__ = ["Pairs", "TreePlan"]
@@ -147,87 +148,10 @@ class TreePlan:
             >>> TreePlan.from_index(index, torch.tensor([1, 1, 0])).num_leaves
             2
         """
-        check_index(tree_index, tree_level)
-        parent_of_edge, child_of_edge = tree_index
-        if bool((parent_of_edge.diff() < 0).any()):
-            order = torch.argsort(parent_of_edge, stable=True)
-            parent_of_edge, child_of_edge = parent_of_edge[order], child_of_edge[order]
-        m, device = len(tree_level), tree_index.device
-        nodes = torch.arange(m, device=device)
-        parent = torch.full((m,), -1, device=device)
-        parent[child_of_edge] = parent_of_edge
-        column = nodes.clone()  # of a root: its id, so that roots keep their order
-        column[child_of_edge] = torch.arange(len(child_of_edge), device=device)
-        children = torch.bincount(parent_of_edge, minlength=m)
-
-        # Contract chains: keep leaves and branching nodes; top climbs over single-child parents.
-        bottom = (children != 1).nonzero().squeeze(1)
-        top, level, down = contract(parent, children, tree_level)
-        top, level = top[bottom], level[bottom]
-        above = parent[top]  # branching, or -1
-
-        order = torch.argsort(level * max(m, 1) + column[top])
-        bottom, top, level, above = bottom[order], top[order], level[order], above[order]
-        slots = len(bottom)
-        slot_of = torch.full((m + 1,), -1, device=device)
-        slot_of[bottom] = torch.arange(slots, device=device)
-        trees = int((above < 0).sum())
-
-        # Groups: runs of equal `above` behind the roots.
-        kids = above[trees:]
-        head = torch.ones(len(kids), dtype=torch.bool, device=device)
-        head[1:] = kids[1:] != kids[:-1]
-        starts = head.nonzero().squeeze(1)
-        group_ptr = torch.cat([starts, starts.new_tensor([len(kids)])]) + trees
-        slot_group = torch.full((slots,), -1, device=device)
-        slot_group[trees:] = head.cumsum(0) - 1
-        owner = kids[starts]
-        size = group_ptr.diff()
-        pairs = size * (size - 1)
-        by_id = torch.argsort(owner)
-        pair_start = torch.empty_like(pairs)
-        pair_start[by_id] = pairs[by_id].cumsum(0) - pairs[by_id]
-
-        # Leaves: rows are leaf node ids in increasing order.
-        is_leaf = children[bottom] == 0
-        row_of = (children == 0).cumsum(0) - 1
-        leaf_slot = is_leaf.nonzero().squeeze(1)
-        leaf_row = row_of[bottom[leaf_slot]]
-        leaf_place = torch.empty_like(leaf_row)
-        leaf_place[leaf_row] = torch.arange(len(leaf_row), device=device)
-        leaf_is_root = torch.empty(len(leaf_row), dtype=torch.bool, device=device)
-        leaf_is_root[leaf_row] = parent[bottom[leaf_slot]] < 0
-
-        num_levels = int(level[-1]) + 1 if slots else 0
-        bounds = torch.arange(num_levels + 1, device=device)
-        level_slots = torch.searchsorted(level, bounds).tolist()
-        level_groups = torch.searchsorted(level[trees:][starts], bounds).tolist()
-        level_leaves = torch.searchsorted(level[leaf_slot], bounds).tolist()
-
-        group_parent = slot_of[owner]
-        count = leaf_counts(is_leaf, level_slots, level_groups, group_ptr, group_parent)
-        plan = cls(
-            num_nodes=m,
-            num_leaves=len(leaf_row),
-            num_trees=trees,
-            num_pairs=int(pairs.sum()),
-            level_slots=tuple(level_slots),
-            level_groups=tuple(level_groups),
-            level_leaves=tuple(level_leaves),
-            slot_bottom=bottom,
-            slot_top=top,
-            slot_group=slot_group,
-            group_ptr=group_ptr,
-            group_parent=group_parent,
-            pair_start=pair_start,
-            leaf_slot=leaf_slot,
-            leaf_row=leaf_row,
-            leaf_place=leaf_place,
-            leaf_is_root=leaf_is_root,
-            node_slot=slot_of[down],
-            count=count,
-            group_sizes=tuple(size.tolist()),
-        )
+        fields, device = plan_fields(tree_index, tree_level), tree_index.device
+        for name, value in fields.items():
+            fields[name] = value.to(device) if isinstance(value, Tensor) else value
+        plan = cls(**fields)
         if HAS_NUMBA and device.type == "cpu":  # now, since torch.compile cannot do it later
             _ = plan.packed
         return plan
