@@ -60,7 +60,7 @@ def forward(call: Call) -> tuple[Tensor, Saved]:
     Returns:
         Energies of the roots ``[B, H]``, and what backward needs, the outputs among it.
     """
-    x = Frame(call)
+    x = Frame(call, "forward")
     new, slots, heads = call.q.new_empty, x.slots, x.heads
     saved = Saved(
         result=new(call.v.shape),
@@ -130,4 +130,5 @@ def forward(call: Call) -> tuple[Tensor, Saved]:
 
     # Leaves.
     run(lambda g0, g1: leaf_finish(x.leaves, g0, g1, c, u, result), x.leaf_pieces)
+    x.done()
     return -saved.scalars[0, : x.kept.trees], saved

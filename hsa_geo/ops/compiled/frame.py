@@ -93,8 +93,18 @@ def trees(leaf: LeafGroups, kept: KeptSlots) -> tuple[Groups, Kept]:
     return Groups(*(t.numpy() for t in leaf)), Kept(ptr, parent, row, size, own, int(ptr[0]))
 
 
+#: Passes that have run, so that their kernels are compiled: name and dtype.
+_ready: set[tuple[str, torch.dtype]] = set()
+
+
 class Frame:
     """A call's tensors as arrays.
+
+    Args:
+        call: The tensors.
+        name: Name of a pass.  The first of that name and dtype is not split into pieces: its
+            kernels are still to be compiled, which takes more of the stack than a thread of
+            OpenMP may have. (default: always split)
 
     Attributes:
         q: Queries; ``k`` and ``v`` likewise.
@@ -107,7 +117,7 @@ class Frame:
         wide_leaves: Groups of leaves that are wide; ``wide_kept`` likewise.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, name: str | None = None) -> None:
         self.call = call
         self.leaf_index, self.kept_index = leaf, kept = unpack_kept(call.packed)
         self.slots = len(kept.leaf)
@@ -137,8 +147,18 @@ class Frame:
         )
         self.leaf_pieces = _group_pieces(self.leaves.ptr, self.heads)
         self.head_pieces = _head_pieces(ptr, self.heads)
+        self._key = (name, call.q.dtype)
+        if name is not None and self._key not in _ready:
+            self.leaf_pieces = [(0, len(self.leaves.parent))]
+            self.head_pieces = [(0, self.heads)]
         self.wide_leaves = np.flatnonzero(np.diff(self.leaves.ptr) > WIDE).tolist()
         self.wide_kept = np.flatnonzero(np.diff(ptr) > WIDE).tolist()
+
+    def done(self) -> None:
+        """Say that the pass has run."""
+        name, dtype = self._key
+        if name is not None:
+            _ready.add((name, dtype))
 
     def members(self, g: int) -> Tensor:
         """Rows of the members of a group of leaves."""

@@ -45,7 +45,7 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
     Returns:
         The gradients.
     """
-    x = Frame(call)
+    x = Frame(call, "backward")
     new, slots, heads = call.q.new_empty, x.slots, x.heads
     to = Gradients(
         q=new(call.q.shape),
@@ -155,6 +155,7 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
             to.pos.index_add_(0, x.leaf_index.own[at], part.own)
         _wide_bias(to, part.bias, x, int(x.leaves.pair[g]), n)
     run(leaf_work, x.leaf_pieces)
+    x.done()
     return to
 
 
