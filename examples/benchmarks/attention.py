@@ -46,7 +46,7 @@ from attention_shapes import SHAPES, make_work
 from hsa_geo.errors import HSAError
 
 #: Fresh processes: contender, leaves, number of processes.
-MEMORY = [("numba", 65536, 5), ("block", 65536, 5), ("flat", 16384, 5)]
+MEMORY = [("numba", 65536, 5), ("block", 65536, 3), ("flat", 16384, 3)]
 MEMORY_QUICK = [("numba", 16384, 1), ("block", 16384, 1)]
 
 
@@ -85,11 +85,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     add("--heads", type=positive, default=8, help="H (default: %(default)s)")
     add("--dim", type=positive, default=64, help="D, channels of a head (default: %(default)s)")
-    add("--rounds", type=positive, help="rounds (default: 9, with --quick 3)")
+    add("--rounds", type=positive, help="rounds (default: 7, with --quick 3)")
     add(
         "--budget",
         type=float,
-        default=8.0,
+        default=3.0,
         help="seconds after which three rounds are enough of a contender (default: %(default)s)",
     )
     add(
@@ -171,7 +171,7 @@ def benchmark(args: argparse.Namespace, options: dict[str, Any]) -> int:
     begin = time.perf_counter()
     gc.collect()
     gc.freeze()  # what was imported stays: collections between measurements need not look there
-    rounds = args.rounds or (3 if args.quick else 9)
+    rounds = args.rounds or (3 if args.quick else 7)
     budget = 0.5 if args.quick else args.budget
     limits = Limits(flat=args.flat_limit, pairs=args.pair_limit)
     report: dict[str, Any] = {
@@ -224,7 +224,7 @@ def extras(
     progress("growth with the size")
     keys = [key for key in ("numba", "projection") if key in args.contenders]
     small, large = (1024, 16384) if args.quick else (16384, 262144)
-    report["scaling"] = measure_scaling(keys, small, large, rounds, options)
+    report["scaling"] = measure_scaling(keys, small, large, min(rounds, 5), options)
     progress("")
     scaling_table(report["scaling"]).show()
     for key, leaves, count in MEMORY_QUICK if args.quick else MEMORY:

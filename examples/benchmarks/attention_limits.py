@@ -20,6 +20,8 @@ class Limits:
         pairs: Most sibling pairs for one message per pair. (default: ``150_000``)
         padded: Most leaves for padded copies of everything. (default: ``65536``)
         leaves: Most leaves for layers that compute much for each. (default: ``32768``)
+        again: Most leaves where layers that ignore the tree are measured once more for a tree
+            that is no document. (default: ``4096``)
         levels: Most levels where each costs several operations. (default: ``1500``)
         scores: Most scores of one group for a backend that keeps them. (default: ``1 << 24``)
     """
@@ -28,6 +30,7 @@ class Limits:
     pairs: int = 150_000
     padded: int = 65536
     leaves: int = 32768
+    again: int = 4096
     levels: int = 1500
     scores: int = 1 << 24
 
@@ -65,14 +68,14 @@ def skip_flat(work: Work, limits: Limits) -> str | None:
     """Time grows with the square of the length."""
     if work.length > limits.flat:
         return f"{work.length:,} leaves in a tree, more than {limits.flat:,}"
-    return None
+    return _again(work, limits)
 
 
 def skip_many(work: Work, limits: Limits) -> str | None:
     """Linear, but with much time and memory for each leaf."""
     if work.leaves > limits.leaves:
         return f"{work.leaves:,} leaves, more than {limits.leaves:,}"
-    return None
+    return _again(work, limits)
 
 
 def skip_h_transformer(work: Work, limits: Limits) -> str | None:
@@ -87,4 +90,13 @@ def skip_h_transformer(work: Work, limits: Limits) -> str | None:
 def _levels(work: Work, limits: Limits) -> str | None:
     if work.plan.num_levels > limits.levels:
         return f"{work.plan.num_levels:,} levels, more than {limits.levels:,}"
+    return None
+
+
+def _again(work: Work, limits: Limits) -> str | None:
+    """What ignores the tree takes as long on a document, where it is measured."""
+    if work.shape != "document" and work.plan.num_trees == 1 and work.length > limits.again:
+        return (
+            f"ignores the tree, so see document; {work.leaves:,} leaves, more than {limits.again:,}"
+        )
     return None

@@ -58,19 +58,19 @@ class Taker:
         if self.trains:
             self.grad = torch.randn_like(out)
 
-    def peak(self, backward: bool) -> int | None:
-        """Bytes by which memory rose at most during one call, outputs and gradients included."""
+    def peak(self, backward: bool) -> tuple[int | None, float]:
+        """Bytes by which memory rose at most during one call, outputs included, and its seconds."""
         self._clear()
         gc.collect()
         if self.cuda:
             self._now()
             before = torch.cuda.memory_allocated()
             torch.cuda.reset_peak_memory_stats()
-            self(backward)
-            return int(torch.cuda.max_memory_allocated() - before)
+            seconds = self(backward)
+            return int(torch.cuda.max_memory_allocated() - before), seconds
         resident = start_peak()
-        self(backward)
-        return None if resident is None else read_status("VmHWM") - resident
+        seconds = self(backward)
+        return None if resident is None else read_status("VmHWM") - resident, seconds
 
     def _clear(self) -> None:
         for x in self.run.inputs:
@@ -138,7 +138,10 @@ def measure(
         say(f"warm-up and memory, {CONTENDERS[key].label} ({number + 1} of {len(modes)})")
         if not backward:
             takers[key].prepare()
-        peaks[key, backward] = takers[key].peak(backward)
+        peaks[key, backward], seconds = takers[key].peak(backward)
+        if seconds > budget:  # too slow to run it and not to count it
+            samples[key, backward].append(seconds)
+            spent[key, backward] += seconds
     gc.collect()
     gc.disable()
     try:
