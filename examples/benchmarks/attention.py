@@ -89,7 +89,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add(
         "--budget",
         type=float,
-        default=3.0,
+        default=2.0,
         help="seconds after which three rounds are enough of a contender (default: %(default)s)",
     )
     add(
@@ -224,7 +224,7 @@ def extras(
     progress("growth with the size")
     keys = [key for key in ("numba", "projection") if key in args.contenders]
     small, large = (1024, 16384) if args.quick else (16384, 262144)
-    report["scaling"] = measure_scaling(keys, small, large, min(rounds, 5), options)
+    report["scaling"] = measure_scaling(keys, small, large, rounds, options)
     progress("")
     scaling_table(report["scaling"]).show()
     for key, leaves, count in MEMORY_QUICK if args.quick else MEMORY:

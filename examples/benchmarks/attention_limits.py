@@ -17,22 +17,24 @@ class Limits:
 
     Attributes:
         flat: Most leaves of a tree for attention among all of them. (default: ``16384``)
+        projected: The same for flat attention with projections around it. (default: ``8192``)
         pairs: Most sibling pairs for one message per pair. (default: ``150_000``)
         padded: Most leaves for padded copies of everything. (default: ``65536``)
         leaves: Most leaves for layers that compute much for each. (default: ``32768``)
         again: Most leaves where layers that ignore the tree are measured once more for a tree
             that is no document. (default: ``4096``)
         levels: Most levels where each costs several operations. (default: ``1500``)
-        scores: Most scores of one group for a backend that keeps them. (default: ``1 << 24``)
+        scores: Most scores of one group for a backend that keeps them. (default: ``1 << 22``)
     """
 
     flat: int = 16384
+    projected: int = 8192
     pairs: int = 150_000
     padded: int = 65536
     leaves: int = 32768
     again: int = 4096
     levels: int = 1500
-    scores: int = 1 << 24
+    scores: int = 1 << 22
 
 
 def skip_numba(work: Work, limits: Limits) -> str | None:
@@ -69,6 +71,13 @@ def skip_flat(work: Work, limits: Limits) -> str | None:
     if work.length > limits.flat:
         return f"{work.length:,} leaves in a tree, more than {limits.flat:,}"
     return _again(work, limits)
+
+
+def skip_projected(work: Work, limits: Limits) -> str | None:
+    """Flat attention again, which dwarfs what is around it where trees are large."""
+    if work.length > limits.projected:
+        return f"{work.length:,} leaves in a tree, more than {limits.projected:,} (see flat SDPA)"
+    return skip_flat(work, limits)
 
 
 def skip_many(work: Work, limits: Limits) -> str | None:

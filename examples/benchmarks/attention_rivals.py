@@ -19,6 +19,7 @@ from attention_limits import (
     skip_many,
     skip_numba,
     skip_pairs,
+    skip_projected,
 )
 from attention_shapes import Work
 from torch import Tensor
@@ -181,7 +182,7 @@ CONTENDERS: dict[str, Contender] = {
         "GPSConv's attention: to_dense_batch, MultiheadAttention with its projections in and out, "
         "and back; no norms, no feed-forward part",
         _gps("multihead"),
-        skip_flat,
+        skip_projected,
     ),
     "performer": Contender(
         "GPSConv performer",

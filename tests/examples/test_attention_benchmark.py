@@ -208,7 +208,7 @@ def test_messages_go_along_the_sibling_pairs():
 
 def test_what_is_too_large_is_left_out():
     document = make_work("document", 200, **SMALL)
-    low = Limits(flat=100, pairs=100, leaves=100, padded=100, levels=2, scores=100)
+    low = Limits(flat=100, projected=300, pairs=100, leaves=100, padded=100, levels=2, scores=100)
     for key in ("block", "edge", "flat", "gps", "performer", "transformer_conv", "propagate"):
         reason = CONTENDERS[key].skip(document, low)
         assert re.search(r"more than (100|2)$", reason or ""), key
