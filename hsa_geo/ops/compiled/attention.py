@@ -12,6 +12,7 @@ Groups of more than :data:`~hsa_geo.ops.compiled.frame.WIDE` members are left to
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from torch import Tensor
@@ -19,6 +20,7 @@ from torch import Tensor
 from hsa_geo.ops.compiled.frame import Call, Frame, flat, rows
 from hsa_geo.ops.compiled.groups import group_forward
 from hsa_geo.ops.compiled.leaves import leaf_finish, leaf_reduce
+from hsa_geo.ops.compiled.memory import empty
 from hsa_geo.ops.compiled.recursion import means_up, scalars
 from hsa_geo.ops.compiled.threads import run
 from hsa_geo.ops.wide import wide_forward
@@ -61,9 +63,9 @@ def forward(call: Call) -> tuple[Tensor, Saved]:
         Energies of the roots ``[B, H]``, and what backward needs, the outputs among it.
     """
     x = Frame(call, "forward")
-    new, slots, heads = call.q.new_empty, x.slots, x.heads
+    new, slots, heads = partial(empty, call.q), x.slots, x.heads
     saved = Saved(
-        result=new(call.v.shape),
+        result=new(*call.v.shape),
         leaf_lse=new(len(call.q), heads),
         mean_q=new(slots, heads, x.dim),
         mean_k=new(slots, heads, x.dim),

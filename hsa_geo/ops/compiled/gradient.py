@@ -6,6 +6,7 @@ group; the kept slots, scalars first; then the groups of leaves.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from torch import Tensor
@@ -15,6 +16,7 @@ from hsa_geo.ops.compiled.frame import Call, Frame, flat, rows
 from hsa_geo.ops.compiled.groups import group_backward
 from hsa_geo.ops.compiled.layout import Adjoints
 from hsa_geo.ops.compiled.leaves import leaf_adjoint
+from hsa_geo.ops.compiled.memory import empty
 from hsa_geo.ops.compiled.recursion import means_down, scalars_backward
 from hsa_geo.ops.compiled.threads import run
 from hsa_geo.ops.wide import WideGroup, wide_backward
@@ -46,12 +48,12 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
         The gradients.
     """
     x = Frame(call, "backward")
-    new, slots, heads = call.q.new_empty, x.slots, x.heads
+    new, slots, heads = partial(empty, call.q), x.slots, x.heads
     to = Gradients(
-        q=new(call.q.shape),
-        k=new(call.k.shape),
-        v=new(call.v.shape),
-        term=None if call.term is None else new(call.term.shape),
+        q=new(*call.q.shape),
+        k=new(*call.k.shape),
+        v=new(*call.v.shape),
+        term=None if call.term is None else new(*call.term.shape),
         pos=None if call.pos is None else call.q.new_zeros(call.pos.shape),
         bias=None if call.bias is None else new(len(call.bias), heads),
     )

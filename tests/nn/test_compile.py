@@ -1,0 +1,164 @@
+"""torch.compile: whole graphs, and no compiling again for trees of other shapes."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+import torch._dynamo
+from torch import Tensor, nn
+from torch_geometric.data import Batch
+
+from hsa_geo.data import Domain, SignalTree
+from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.nn import HSAConv, HSAEncoder, PositionEmbedding
+from hsa_geo.testing import random_tree
+
+pytest.importorskip("numba")
+
+CHANNELS = 8
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """A graph that is compiled again is an error."""
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        yield
+    torch._dynamo.reset()
+
+
+def batches() -> list[Batch]:
+    """Ten, of different numbers of trees, sizes, depths and buckets."""
+    out = []
+    for seed in range(10):
+        trees = [random_tree(seed * 10 + i, max_leaves=30) for i in range(1 + seed % 4)]
+        out.append(Batch.from_data_list(trees))
+    plans = [batch.plan for batch in out]
+    assert min(plan.num_leaves for plan in plans) >= 2
+    for what in ("num_leaves", "num_trees", "num_levels", "num_pairs"):
+        assert len({getattr(plan, what) for plan in plans}) > 2, what
+    assert len({len(plan.buckets) for plan in plans}) > 2
+    return out
+
+
+class Model(nn.Module):
+    """Two layers of different kinds."""
+
+    def __init__(self, **options) -> None:
+        super().__init__()
+        self.first = HSAConv(CHANNELS, 4, heads=2, **options)
+        self.second = HSAConv(CHANNELS, 4, heads=2, qk_norm=True, energy="l2")
+
+    def forward(self, x: Tensor, *tree) -> Tensor:
+        return self.second(torch.relu(self.first(x, *tree)), *tree)
+
+
+def given(batch: Batch, how: str) -> tuple:
+    if how == "plan":
+        return (batch.plan,)
+    return (batch,) if how == "batch" else (batch.tree_index, batch.tree_level)
+
+
+def compare(model: nn.Module, how: str, backend: str) -> None:
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
+    for batch in batches():
+        x = torch.randn(batch.num_nodes, CHANNELS, requires_grad=True)
+        inputs = [x, *model.parameters()]
+        results = []
+        for module in (compiled, model):
+            out = module(x, *given(batch, how))
+            grads = torch.autograd.grad(out.square().sum(), inputs, allow_unused=True)
+            zeros = [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, grads)]
+            results.append([out, *zeros])
+        for actual, expected in zip(*results):
+            assert torch.allclose(actual, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("how", ["plan", "index", "batch"])
+def test_one_graph_for_ten_batches(how):
+    compare(Model(), how, "aot_eager")
+
+
+def test_one_graph_with_positions():
+    position = PositionEmbedding(4, heads=2, domains={Domain.GRAPH: None})
+    compare(Model(position=position), "batch", "aot_eager")
+
+
+def test_one_graph_by_the_default_compiler():
+    if shutil.which("g++") is None and shutil.which("c++") is None:
+        pytest.skip("the default compiler needs a C++ compiler")
+    position = PositionEmbedding(4, heads=2, domains={Domain.GRAPH: None})
+    compare(Model(position=position), "batch", "inductor")
+
+
+def test_an_encoder():
+    compare(HSAEncoder(CHANNELS, 2, heads=2, position_channels=0), "plan", "aot_eager")
+
+
+def test_dropout_needs_a_plan_made_outside():
+    conv = HSAConv(CHANNELS, 4, heads=2, dropout=0.5).train()
+    compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend="aot_eager")
+    for batch in batches()[:4]:
+        x = torch.randn(batch.num_nodes, CHANNELS)
+        first, second = compiled(x, batch.plan), compiled(x, batch.plan)
+        assert not torch.equal(first, second)
+        assert first.isfinite().all()
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=r"give its plan, tree\.plan, made outside"):
+        compiled(x, batch.tree_index, batch.tree_level)
+
+
+def test_dropout_of_everything():
+    conv = HSAConv(CHANNELS, 4, heads=2, dropout=1.0).train()
+    compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend="aot_eager")
+    batch = batches()[3]
+    assert (compiled(torch.randn(batch.num_nodes, CHANNELS), batch.plan) == 0).all()
+
+
+def test_autocast():
+    conv = HSAConv(CHANNELS, 4, heads=2)
+    compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend="aot_eager")
+    for batch in batches()[:3]:
+        x = torch.randn(batch.num_nodes, CHANNELS, requires_grad=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out, expected = compiled(x, batch.plan), conv(x, batch.plan)
+        assert torch.allclose(out.float(), expected.float(), atol=0.05)
+        assert torch.autograd.grad(out.float().sum(), x)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("how", ["plan", "index", "batch"])
+def test_features_that_do_not_fit_are_refused(how):
+    """Before or inside the kernels; never by reading what is not there."""
+    conv = HSAConv(CHANNELS, 4, heads=2)
+    compiled = torch.compile(conv, dynamic=True, backend="aot_eager")
+    batch = batches()[3]
+    compiled(torch.randn(batch.num_nodes, CHANNELS), *given(batch, how))
+    with (
+        torch._dynamo.config.patch(error_on_recompile=False),
+        pytest.raises(ShapeError, match=f"{batch.num_nodes}"),
+    ):
+        compiled(torch.randn(batch.num_nodes + 3, CHANNELS), *given(batch, how))
+
+
+def test_a_domain_without_embedding_is_refused():
+    tree = SignalTree.from_parents([2, 2, -1], domain=Domain.GRAPH)
+    conv = HSAConv(CHANNELS, 4, heads=2, position=PositionEmbedding(4, heads=2))
+    compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend="aot_eager")
+    with pytest.raises(RuntimeError, match="domain without an embedding"):
+        compiled(torch.randn(2, CHANNELS), tree)
+
+
+def test_no_second_derivative():
+    """Refused where the operator has none; without torch.compile there is one."""
+    batch = batches()[2]
+    conv = HSAConv(CHANNELS, 4, heads=2)
+    x = torch.randn(batch.num_nodes, CHANNELS, requires_grad=True)
+    compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend="eager")
+    (grad,) = torch.autograd.grad(compiled(x, batch.plan).square().sum(), x, create_graph=True)
+    with pytest.raises(UnsupportedError, match="backend='block'"):
+        grad.square().sum().backward()
+    (grad,) = torch.autograd.grad(conv(x, batch.plan).square().sum(), x, create_graph=True)
+    grad.square().sum().backward()
+    assert x.grad.isfinite().all()

@@ -1,0 +1,56 @@
+"""Operators that make and read packed plans."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch_geometric.data import Batch
+
+from hsa_geo.data.kept import PackedPlan
+from hsa_geo.errors import UnsupportedError
+from hsa_geo.ops.packed import _pack, _packed_means, packed_plan, tree_means
+from hsa_geo.testing import SHAPES, random_tree
+
+pytest.importorskip("numba")
+
+
+def forest(seed: int) -> Batch:
+    shapes = [SHAPES[(seed + i) % len(SHAPES)] for i in range(3)]
+    return Batch.from_data_list([random_tree(seed + i, shape=s) for i, s in enumerate(shapes)])
+
+
+@pytest.mark.parametrize("seed", range(7))
+def test_means_of_trees(seed):
+    batch = forest(seed)
+    x = torch.randn(batch.num_nodes, 2, 3, dtype=torch.float64)
+    expected = torch.stack([x[batch.batch == b].mean(0) for b in batch.batch])
+    plan = batch.plan
+    packed = packed_plan(batch.tree_index, batch.tree_level, batch.num_nodes)
+    assert torch.allclose(tree_means(x, plan), expected)
+    assert torch.allclose(tree_means(x, packed), expected)
+    one = random_tree(seed)
+    y = torch.randn(one.num_leaves, 2, dtype=torch.float64)
+    assert torch.allclose(tree_means(y, one.plan), y.mean(0).expand_as(y))
+
+
+def test_a_packed_plan_is_that_of_the_tree():
+    batch = forest(3)
+    packed = packed_plan(batch.tree_index, batch.tree_level, batch.num_nodes)
+    assert torch.equal(packed.packed, batch.plan.packed)
+    assert packed.num_leaves == batch.num_nodes
+    assert packed.num_nodes == batch.plan.num_nodes
+    assert packed.device == torch.device("cpu")
+
+
+def test_a_packed_plan_does_not_know_its_pairs():
+    packed = PackedPlan(torch.zeros(7, dtype=torch.int64), 0, 0)
+    with pytest.raises(UnsupportedError, match=r"tree\.plan"):
+        _ = packed.num_pairs
+
+
+def test_operators_are_registered_well():
+    batch = forest(2)
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(_pack, (batch.tree_index, batch.tree_level), test_utils=checks)
+    x = torch.randn(batch.num_nodes, 2, 3)
+    torch.library.opcheck(_packed_means, (x, batch.plan.packed), test_utils=checks)
