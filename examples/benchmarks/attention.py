@@ -121,6 +121,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error(f"--device {args.device}: PyTorch finds no CUDA device here; use cpu.")
     if args.check and args.million:
         parser.error("--check and --million are two things: run one after the other.")
+    if args.check or args.million:
+        fixed = ["quick", "out", "rounds"] + (["sizes"] if args.million else [])
+        for name in fixed:
+            if getattr(args, name):
+                parser.error(f"--{name} is for the whole benchmark: leave it out.")
     return args
 
 

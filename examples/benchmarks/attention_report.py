@@ -174,7 +174,7 @@ def memory_table(memory: list[dict[str, Any]]) -> Table:
 def million_table(answer: dict[str, Any], leaves: int) -> Table:
     """One forward pass of a very long document."""
     rows = [
-        ["tree, s", number(answer["made"])],
+        ["tree and inputs, s", number(answer["made"])],
         ["plan, s", number(answer["plan"])],
         ["forward, s", number(answer["forward"])],
         ["q + k + v + out, MB", number(answer["qkvo_bytes"] / 1e6)],
@@ -185,13 +185,15 @@ def million_table(answer: dict[str, Any], leaves: int) -> Table:
             ["the same over q + k + v + out", number(answer["rise"] / answer["qkvo_bytes"])]
         )
         rows.append(["peak of the process, MB", number(answer["total"] / 1e6)])
-    return Table(f"one document of {leaves:,} leaves, HSA numba", ["", ""], rows, [])
+    return Table(f"one document of {leaves:,} leaves, HSA numba", ["", "measured"], rows, [])
 
 
 def markdown(report: Report) -> str:
     """The whole report as Markdown, to be included in a page below a heading of level 1."""
     machine = "; ".join(f"{name} {value}" for name, value in report["machine"].items())
-    parts = [f"Measured with: {machine}.  Settings: `{report['command']}`, {report['settings']}.\n"]
+    settings = ", ".join(f"{name} {value}" for name, value in report["settings"].items())
+    minutes = number(report["seconds"] / 60)
+    parts = [f"Measured by `{report['command']}` in {minutes} minutes.  {machine}.  {settings}.\n"]
     sections = [("Goals", goals_table(report))]
     sections += [(f"Overview: {MODES[m]}", overview(report["works"], m)) for m in MODES]
     if report.get("scaling"):

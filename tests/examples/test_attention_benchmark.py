@@ -78,6 +78,8 @@ def test_everything_is_measured_or_named(tmp_path):
         (["--sizes", "1"], "1 is no number of leaves: give 2 or more"),
         (["--rounds", "0"], "0 is not positive"),
         (["--check", "--million"], "run one after the other"),
+        (["--check", "--out", "x"], "--out is for the whole benchmark: leave it out"),
+        (["--million", "--sizes", "9"], "--sizes is for the whole benchmark: leave it out"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, says, capsys):
