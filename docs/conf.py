@@ -14,7 +14,7 @@ extensions = [
     "sphinx.ext.viewcode",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "measured"]
 templates_path = ["_templates"]
 
 html_theme = "furo"

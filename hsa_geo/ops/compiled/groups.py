@@ -235,11 +235,7 @@ def group_forward(
     dtype = q.data.dtype
     most = largest(groups, g0, g1, x.wide)
     s, bits = np.empty(most, dtype), np.empty(most, np.int32)
-    result, width, width_v = (
-        np.empty(v.dim, dtype),
-        most * (h1 - h0) * q.dim,
-        most * (h1 - h0) * v.dim,
-    )
+    width, width_v = most * (h1 - h0) * q.dim, most * (h1 - h0) * v.dim
     queries, keys = np.empty(width, dtype), np.empty(width, dtype)
     values, results = np.empty(width_v, dtype), np.empty(width_v, dtype)
     nothing = np.empty(0, dtype)

@@ -9,9 +9,11 @@ from torch_geometric.data import Batch
 
 from hsa_geo.data import SignalTree
 from hsa_geo.data.kept import unpack_kept
+from hsa_geo.ops.attention import outputs
 from hsa_geo.ops.compiled.frame import Call
 from hsa_geo.ops.inputs import check_inputs
 from hsa_geo.ops.plain_tree import PlainTree
+from hsa_geo.ops.reference import reference_attention, reference_energy
 from hsa_geo.testing import SHAPES, random_tree
 
 
@@ -49,3 +51,28 @@ def slot_nodes(tree: SignalTree) -> tuple[list[int], Tensor]:
             (node,) = plain.children[node]
         nodes.append(node)
     return nodes, torch.as_tensor(plain.under)[nodes].double()
+
+
+def run(case: Case, oracle: bool = False) -> dict[str, Tensor]:
+    """Outputs, energies and the gradients of a random linear function of both."""
+    leaf = {name: t.clone().requires_grad_() for name, t in case.tensors.items()}
+    if oracle:
+        out = reference_attention(tree=case.tree, mask=case.mask, **leaf, **case.options)
+        scored = {name: t for name, t in leaf.items() if name != "v"}
+        phi = reference_energy(tree=case.tree, **scored, **case.options)
+    else:
+        options = case.options | {"mask": case.mask, "backend": "numba", "energies": True}
+        out, phi = outputs(tree=case.tree, **leaf, **options)
+    result = {"out": out, "phi": phi}
+    generator = torch.Generator().manual_seed(1)
+    loss = torch.zeros((), dtype=torch.float64)
+    for value in (out, phi):
+        weight = torch.randn(value.shape, generator=generator, dtype=torch.float64)
+        loss = loss + (value.double() * weight).sum()
+    grads = torch.autograd.grad(loss, list(leaf.values()), allow_unused=True)
+    for (name, t), grad in zip(leaf.items(), grads):
+        result[f"grad {name}"] = torch.zeros_like(t) if grad is None else grad
+        if name == "bias":  # the oracle's own gradient of a hidden pair is 0 or nan
+            shown = t.isfinite()
+            result["grad bias"] = torch.where(shown, result["grad bias"], 0.0)
+    return {name: value.detach() for name, value in result.items()}
