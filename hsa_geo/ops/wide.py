@@ -86,7 +86,12 @@ def wide_forward(x: WideGroup) -> tuple[Tensor, Tensor]:
     if _is_plain(x):
         query, key, value = (_padded(t, x, 0) for t in (x.q, x.k, x.v))
         out, log_sum = _FUSED(query, key, value, scale=x.scale)
-        return out[0, :, :, : x.v.size(2)].transpose(0, 1), log_sum[0].t()
+        out, log_sum = out[0, :, :, : x.v.size(2)].transpose(0, 1), log_sum[0].t()
+        lost = x.q.isnan().any(-1)  # the kernel takes a row of nan for one without keys: zeros
+        if bool(lost.any()):
+            out = out.masked_fill(lost[..., None], torch.nan)
+            log_sum = log_sum.masked_fill(lost, torch.nan)
+        return out, log_sum
     value = _heads(x.v)
     outs, sums = [], []
     for low, high, score in _scores(x):
