@@ -17,6 +17,7 @@ from hsa_geo.data.contraction import Array, check_index, contract, leaf_counts
 __all__ = ["plan_fields"]
 
 
+@torch.compiler.disable  # the compiler would take numpy arrays for tensors
 def plan_fields(tree_index: Tensor, tree_level: Tensor) -> dict[str, Any]:
     """The fields of a :class:`~hsa_geo.data.TreePlan`, tensors on the CPU.
 

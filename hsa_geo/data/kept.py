@@ -97,6 +97,7 @@ class KeptSlots(NamedTuple):
     size: Tensor
 
 
+@torch.compiler.disable  # the compiler would take numpy arrays for tensors
 def pack_kept(plan: TreePlan) -> Tensor:
     """Groups of leaves and kept slots of a plan on the CPU, packed.
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -86,11 +89,22 @@ def test_one_graph_with_positions():
     compare(Model(position=position), "batch", "aot_eager")
 
 
+def by_the_default_compiler() -> None:
+    """What the test below runs."""
+    position = PositionEmbedding(4, heads=2, domains={Domain.GRAPH: None})
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        compare(Model(position=position), "batch", "inductor")
+
+
 def test_one_graph_by_the_default_compiler():
+    """In a process of its own: the compiler insists on the distutils of setuptools."""
     if shutil.which("g++") is None and shutil.which("c++") is None:
         pytest.skip("the default compiler needs a C++ compiler")
-    position = PositionEmbedding(4, heads=2, domains={Domain.GRAPH: None})
-    compare(Model(position=position), "batch", "inductor")
+    code = "import test_compile; test_compile.by_the_default_compiler()"
+    here = Path(__file__).parent
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_an_encoder():
