@@ -64,7 +64,7 @@ def given(batch: Batch, how: str) -> tuple:
     return (batch,) if how == "batch" else (batch.tree_index, batch.tree_level)
 
 
-def compare(model: nn.Module, how: str, backend: str) -> None:
+def assert_compiles(model: nn.Module, how: str, backend: str) -> None:
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
     for batch in batches():
         x = torch.randn(batch.num_nodes, CHANNELS, requires_grad=True)
@@ -81,19 +81,19 @@ def compare(model: nn.Module, how: str, backend: str) -> None:
 
 @pytest.mark.parametrize("how", ["plan", "index", "batch"])
 def test_one_graph_for_ten_batches(how):
-    compare(Model(), how, "aot_eager")
+    assert_compiles(Model(), how, "aot_eager")
 
 
 def test_one_graph_with_positions():
     position = PositionEmbedding(4, heads=2, domains={Domain.GRAPH: None})
-    compare(Model(position=position), "batch", "aot_eager")
+    assert_compiles(Model(position=position), "batch", "aot_eager")
 
 
 def by_the_default_compiler() -> None:
     """What the test below runs."""
     position = PositionEmbedding(4, heads=2, domains={Domain.GRAPH: None})
     with torch._dynamo.config.patch(error_on_recompile=True):
-        compare(Model(position=position), "batch", "inductor")
+        assert_compiles(Model(position=position), "batch", "inductor")
 
 
 def test_one_graph_by_the_default_compiler():
@@ -108,7 +108,7 @@ def test_one_graph_by_the_default_compiler():
 
 
 def test_an_encoder():
-    compare(HSAEncoder(CHANNELS, 2, heads=2, position_channels=0), "plan", "aot_eager")
+    assert_compiles(HSAEncoder(CHANNELS, 2, heads=2, position_channels=0), "plan", "aot_eager")
 
 
 def test_dropout_needs_a_plan_made_outside():
