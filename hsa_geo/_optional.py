@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from importlib.util import find_spec
 from types import ModuleType
 
-from hsa_geo.errors import MissingPackageError
+from hsa_geo.errors import HSAWarning, MissingPackageError
 
 __all__ = ["HAS_NUMBA", "require"]
 
-#: Whether numba is installed, which compiles the kernels of the "numba" backend.
-HAS_NUMBA = find_spec("numba") is not None
+
+def _has_numba() -> bool:
+    """Importing it costs nothing where PyTorch Geometric is in use, which has done so."""
+    if find_spec("numba") is None:
+        return False
+    try:
+        importlib.import_module("numba")
+    except Exception as error:  # such as one that is older than numpy
+        warnings.warn(
+            f"numba is installed but does not load ({error}), so backend='block' is the default: "
+            "reinstall it for this version of numpy.",
+            HSAWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+#: Whether numba is there and loads, which compiles the kernels of the "numba" backend.
+HAS_NUMBA = _has_numba()
 
 
 def require(module: str, *, extra: str, purpose: str) -> ModuleType:

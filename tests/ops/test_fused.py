@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -190,6 +192,30 @@ hsa_attention(q, q, q, tree, backend="numba")
     assert done.returncode == 1
     assert "MissingPackageError" in done.stderr
     assert "hsa_geo[fast]" in done.stderr
+
+
+def test_numba_that_does_not_load_is_as_good_as_none(tmp_path):
+    """Such as one that is older than numpy: a warning, and "block" is the default."""
+    (tmp_path / "numba").mkdir()
+    (tmp_path / "numba" / "__init__.py").write_text("raise ImportError('needs NumPy 2.3 or less')")
+    code = """
+import torch
+from hsa_geo import _optional
+from hsa_geo.data import SignalTree
+from hsa_geo.ops import hsa_attention
+tree, q = SignalTree.from_parents([2, 2, -1]), torch.zeros(2, 1, 1)
+assert not _optional.HAS_NUMBA
+assert hsa_attention(q, q, q, tree).shape == q.shape
+hsa_attention(q, q, q, tree, backend="numba")
+"""
+    path = os.pathsep.join([str(tmp_path), str(Path(fused.__file__).parents[2])])
+    env = os.environ | {"PYTHONPATH": path}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert "HSAWarning: numba is installed but does not load (needs NumPy 2.3" in done.stderr
+    assert done.stderr.count("HSAWarning") == 1
+    assert done.returncode == 1
+    assert "MissingPackageError: backend='numba' needs" in done.stderr
 
 
 def test_a_plan_keeps_its_packed_part():
