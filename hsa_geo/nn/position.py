@@ -201,8 +201,14 @@ class PositionEmbedding(nn.Module):
         dtype = torch.promote_types(like.dtype, torch.float32)
         out = position.new_zeros(domain.size(0), self.heads, self.channels, dtype=dtype)
         for name, module in self.embed.items():
-            here = (domain == int(Domain[name]))[:, None, None]
-            out = torch.where(here, module(position).to(dtype), out)
+            here = domain == int(Domain[name])
+            e = module(torch.where(here[:, None], position, 1.0))  # no stranger's position
+            if e.dim() != 3 or e.size(1) not in (1, self.heads) or e.size(2) != self.channels:
+                raise ShapeError(
+                    f"the module for {name} gives {list(e.shape)}: [n, {self.heads} or 1, "
+                    f"{self.channels}] is needed."
+                )
+            out = torch.where(here[:, None, None], e.to(dtype), out)
         return out
 
 

@@ -164,6 +164,8 @@ def outputs(
     x = check_inputs(q, k, v, tree, mask=mask, backend=backend, **options)
     if mask is None:
         mask = dropout_mask(x.plan, x.query.size(1), dropout, x.query)
+    else:
+        mask = (mask[0].to(x.query.dtype), mask[1].to(x.query.dtype))
     with torch.autocast(device_type=q.device.type, enabled=False):
         out, phi = fused_attention(x, mask)
         if energies and x.l2:
@@ -208,6 +210,8 @@ def attend(
     inputs = check_inputs(q, k, v, tree, mask=mask, backend=backend, **options)
     if mask is None:
         mask = dropout_mask(inputs.plan, inputs.query.size(1), dropout, inputs.query)
+    else:
+        mask = (mask[0].to(inputs.query.dtype), mask[1].to(inputs.query.dtype))
     if passes is None:
         passes = _edge_passes() if backend == "edge" else BlockPasses()
     with torch.autocast(device_type=q.device.type, enabled=False):

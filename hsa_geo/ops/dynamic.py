@@ -1,4 +1,4 @@
-r"""The dynamic program of hierarchical self-attention; the only place it is written.
+r"""The dynamic program of hierarchical self-attention (compiled: ops/compiled/recursion.py).
 
 Bottom-up, means of queries, keys and values; then attention among siblings, all levels at
 once; then scalars, one a node and head, up and down the levels::

@@ -131,12 +131,12 @@ def check_inputs(
     backend: str = "auto",
 ) -> Inputs:
     """Check the arguments of :func:`~hsa_geo.ops.hsa_attention` and bring them to one dtype."""
-    plan = as_plan(tree, q if is_fused(backend, q) else None)
+    plan = as_plan(tree, q if isinstance(q, Tensor) and is_fused(backend, q) else None)
     if energy not in ("dot", "l2"):
         raise ShapeError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
     if backend not in BACKENDS:
         raise ShapeError(f"backend={backend!r} is unknown: use one of {BACKENDS}.")
-    if backend == "numba" and q.device.type != "cpu":
+    if backend == "numba" and isinstance(q, Tensor) and q.device.type != "cpu":
         raise UnsupportedError(
             f"backend='numba' computes on the CPU but q is on {q.device}: use backend='auto'."
         )

@@ -13,6 +13,7 @@ from torch import Tensor
 from hsa_geo._optional import HAS_NUMBA
 from hsa_geo.data.kept import PackedPlan, unpack_kept
 from hsa_geo.data.plan import TreePlan
+from hsa_geo.errors import ShapeError
 
 __all__ = ["packed_plan", "tree_means", "within_compile"]
 
@@ -84,6 +85,11 @@ def _packed_means(x: Tensor, packed: Tensor) -> Tensor:
     from hsa_geo.ops.compiled.frame import trees
     from hsa_geo.ops.compiled.leaves import leaf_trees
 
+    leaves = int(packed[4])
+    if len(x) != leaves:  # nobody else can say so inside torch.compile, and kernels do not look
+        raise ShapeError(
+            f"q has shape {list(x.shape)}: the trees have {leaves} leaves, so give {leaves} rows."
+        )
     groups, kept = trees(*unpack_kept(packed))
     tree = torch.empty(len(x), dtype=torch.int64)
     leaf_trees(groups, kept, tree.numpy())

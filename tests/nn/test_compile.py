@@ -142,10 +142,12 @@ def test_autocast():
         assert torch.autograd.grad(out.float().sum(), x)[0].isfinite().all()
 
 
+@pytest.mark.parametrize("more", [3, -3])
+@pytest.mark.parametrize("energy", ["dot", "l2"])
 @pytest.mark.parametrize("how", ["plan", "index", "batch"])
-def test_features_that_do_not_fit_are_refused(how):
-    """Before or inside the kernels; never by reading what is not there."""
-    conv = HSAConv(CHANNELS, 4, heads=2)
+def test_features_that_do_not_fit_are_refused(how, energy, more):
+    """Before or inside the kernels; never by reading or writing what is not there."""
+    conv = HSAConv(CHANNELS, 4, heads=2, energy=energy)
     compiled = torch.compile(conv, dynamic=True, backend="aot_eager")
     batch = batches()[3]
     compiled(torch.randn(batch.num_nodes, CHANNELS), *given(batch, how))
@@ -153,7 +155,7 @@ def test_features_that_do_not_fit_are_refused(how):
         torch._dynamo.config.patch(error_on_recompile=False),
         pytest.raises(ShapeError, match=f"{batch.num_nodes}"),
     ):
-        compiled(torch.randn(batch.num_nodes + 3, CHANNELS), *given(batch, how))
+        compiled(torch.randn(batch.num_nodes + more, CHANNELS), *given(batch, how))
 
 
 def test_a_domain_without_embedding_is_refused():
@@ -176,3 +178,41 @@ def test_no_second_derivative():
     (grad,) = torch.autograd.grad(conv(x, batch.plan).square().sum(), x, create_graph=True)
     grad.square().sum().backward()
     assert x.grad.isfinite().all()
+
+
+class Logarithm(nn.Module):
+    """Infinite at zero, where other domains' positions lie; ``heads`` are wrong on demand."""
+
+    def __init__(self, heads: int = 1) -> None:
+        super().__init__()
+        self.heads, self.weight = heads, nn.Parameter(torch.ones(()))
+
+    def forward(self, position: Tensor) -> Tensor:
+        e = (position[:, 0].log() * self.weight)[:, None, None]
+        return e.expand(-1, self.heads, 4)
+
+
+def test_modules_of_positions_see_no_other_domains():
+    tree = SignalTree.from_parents(
+        [3, 3, 4, 4, -1], domain=[-1, -1, -1, Domain.GRAPH, Domain.SET], pos=[1, 2, 0, 0, 0]
+    )
+    x = torch.randn(3, CHANNELS)
+    grads = []
+    for compiling in (False, True):
+        torch._dynamo.reset()
+        position = PositionEmbedding(4, domains={Domain.GRAPH: Logarithm()})
+        torch.manual_seed(0)
+        conv = HSAConv(CHANNELS, 4, position=position)
+        module = torch.compile(conv, dynamic=True, backend="aot_eager") if compiling else conv
+        module(x, tree).square().sum().backward()
+        grads.append(position.embed["GRAPH"].weight.grad)
+    assert grads[0].isfinite()
+    assert torch.allclose(*grads, rtol=1e-4)
+
+
+def test_modules_of_positions_of_the_wrong_shape_are_refused():
+    tree = SignalTree.from_parents([2, 2, -1], domain=Domain.GRAPH, pos=[1, 2, 0])
+    position = PositionEmbedding(4, heads=2, domains={Domain.GRAPH: Logarithm(heads=3)})
+    compiled = torch.compile(HSAConv(CHANNELS, 4, heads=2, position=position), backend="aot_eager")
+    with pytest.raises(Exception, match="the module for GRAPH gives"):
+        compiled(torch.randn(2, CHANNELS), tree)

@@ -310,3 +310,34 @@ def test_what_is_asked_for_is_what_is_given():
         out = hsa_attention(q, k, v, tree, backend="numba")
         assert out.dtype == dtype
         assert all(g.dtype == dtype for g in torch.autograd.grad(out.sum(), (q, k, v)))
+
+
+def test_the_kernels_check_heads_channels_and_dtypes():
+    args = operands(6, extras=True)
+    for place in (1, 2, 4, 5, 6, 7, 8):
+        wrong = [args[place].detach().float()]
+        if place != 2:  # values may have any width
+            wrong.append(torch.cat([args[place]] * 3, -1).detach())
+        for bad in wrong:
+            given = [*args[:place], bad, *args[place + 1 :]]
+            if place == 5 and bad.dtype == torch.float64:
+                continue  # positions, too
+            with pytest.raises(ShapeError, match="give"):
+                _attention(*given)
+
+
+@pytest.mark.parametrize("backend", ["numba", "block", "edge"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_masks_of_any_dtype(backend, dtype):
+    tree = random_tree(6, shape="mixed")
+    q, k, v = random_qkv(tree, dtype=torch.float32)
+    pairs, own = (t.round() for t in draw_mask(tree.plan, q.size(1), 0.5, 0))
+    out = outputs(q, k, v, tree, mask=(pairs.to(dtype), own.to(dtype)), backend=backend)[0]
+    expected = outputs(q, k, v, tree, mask=(pairs.float(), own.float()), backend="edge")[0]
+    assert error(out, expected) < 1e-5
+
+
+@pytest.mark.parametrize("backend", ["auto", "numba", "block"])
+def test_what_is_no_tensor_is_named(backend):
+    with pytest.raises(ShapeError, match="q is a list"):
+        hsa_attention([1], [1], [1], random_tree(1), backend=backend)

@@ -59,14 +59,28 @@ class Call:
 def _check(call: Call) -> None:
     """The sizes once more: inside ``torch.compile`` nobody else can, and kernels check no index."""
     leaves, nodes, pairs = call.packed[4:7].tolist()
-    expected = {"q": leaves, "k": leaves, "v": leaves, "term": leaves, "own_mask": leaves}
-    expected |= {"pos": nodes, "bias": pairs, "mask": pairs}
-    for name, size in expected.items():
+    heads, dim = call.q.size(1), call.q.size(2)
+    expected = {
+        "q": (leaves, heads, dim),
+        "k": (leaves, heads, dim),
+        "v": (leaves, heads, call.v.size(2)),
+        "term": (leaves, heads),
+        "pos": (nodes, heads, None if call.pos is None else call.pos.size(2)),
+        "bias": (pairs, 1 if call.bias is not None and call.bias.size(1) == 1 else heads),
+        "mask": (pairs, heads),
+        "own_mask": (leaves, heads),
+    }
+    for name, shape in expected.items():
         x: Tensor | None = getattr(call, name)
-        if x is not None and x.size(0) != size:
+        if x is not None and x.size(0) != shape[0]:
             raise ShapeError(
                 f"{name} has shape {list(x.shape)}: the trees have {leaves} leaves, {nodes} nodes "
-                f"and {pairs} ordered sibling pairs, so give {size} rows."
+                f"and {pairs} ordered sibling pairs, so give {shape[0]} rows."
+            )
+        if x is not None and (tuple(x.shape) != shape or x.dtype != call.q.dtype):
+            raise ShapeError(
+                f"{name} has shape {list(x.shape)} and dtype {x.dtype}: beside q of shape "
+                f"{list(call.q.shape)} give {list(shape)} and {call.q.dtype}."
             )
 
 

@@ -140,6 +140,27 @@ def test_no_heads_and_no_groups(use_threads, heads):
     assert covers(frame._head_pieces(np.zeros(1, np.int64), heads), heads)
 
 
+def test_the_first_pass_is_not_split(use_threads, monkeypatch):
+    """Its kernels are still to be compiled, which an OpenMP thread may have no stack for."""
+    use_threads(2)
+    monkeypatch.setattr(frame, "_ready", set())
+    tree = SignalTree.from_parents([*[1000 + i // 5 for i in range(1000)], *[1200] * 200, -1])
+    call = make_call(full_case(tree))
+    ready = []
+    for name in ("forward", "forward", "backward", "forward"):
+        x = Frame(call, name)
+        ready.append((len(x.leaf_pieces) > 1, len(x.head_pieces) > 1))
+        assert covers(x.leaf_pieces, 200)
+        assert covers(x.head_pieces, 2)
+        if len(ready) != 3:
+            x.done()
+    assert ready == [(False, False), (True, True), (False, False), (True, True)]
+    single = {name: t.float() for name, t in (("q", call.q), ("k", call.k), ("v", call.v))}
+    other = Call(*single.values(), call.packed, *[None] * 5, 0.5)
+    assert len(Frame(other, "forward").leaf_pieces) == 1  # another dtype, other kernels
+    assert len(Frame(other).leaf_pieces) > 1
+
+
 # Wide groups #####################################################################################
 
 
