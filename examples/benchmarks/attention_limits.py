@@ -10,6 +10,8 @@ from importlib.util import find_spec
 
 from attention_shapes import Work
 
+from hsa_geo._optional import HAS_NUMBA
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -41,11 +43,11 @@ def skip_numba(work: Work, limits: Limits) -> str | None:
     """The compiled kernels need numba and a CPU."""
     if work.q.device.type != "cpu":
         return f"computes on the CPU and not on {work.q.device}"
-    return None if find_spec("numba") else "numba is not installed: pip install 'hsa_geo[fast]'"
+    return None if HAS_NUMBA else "numba is not installed: pip install 'hsa_geo[fast]'"
 
 
 def skip_block(work: Work, limits: Limits) -> str | None:
-    """Padded blocks keep the scores of every group, and padded copies of every leaf."""
+    """Wide groups are computed some rows at a time, which takes long; leaves are copied."""
     widest = max(work.plan.group_sizes, default=0)
     if widest**2 > limits.scores:
         return f"{widest**2:,} scores of a group of {widest:,}, more than {limits.scores:,}"

@@ -17,6 +17,7 @@ from hsa_geo.ops.edge import EdgePasses, pair_scores
 from hsa_geo.ops.fused import fused_attention
 from hsa_geo.ops.inputs import (
     Dropout,
+    Inputs,
     as_plan,
     check_inputs,
     dropout_mask,
@@ -162,10 +163,7 @@ def outputs(
         solution = attend(q, k, v, tree, **given, **options)
         return solution.out, solution.phi if energies else solution.phi[:0]
     x = check_inputs(q, k, v, tree, mask=mask, backend=backend, **options)
-    if mask is None:
-        mask = dropout_mask(x.plan, x.query.size(1), dropout, x.query)
-    else:
-        mask = (mask[0].to(x.query.dtype), mask[1].to(x.query.dtype))
+    mask = _mask_for(x, mask, dropout)
     with torch.autocast(device_type=q.device.type, enabled=False):
         out, phi = fused_attention(x, mask)
         if energies and x.l2:
@@ -208,10 +206,7 @@ def attend(
         [[0.5], [0.5]]
     """
     inputs = check_inputs(q, k, v, tree, mask=mask, backend=backend, **options)
-    if mask is None:
-        mask = dropout_mask(inputs.plan, inputs.query.size(1), dropout, inputs.query)
-    else:
-        mask = (mask[0].to(inputs.query.dtype), mask[1].to(inputs.query.dtype))
+    mask = _mask_for(inputs, mask, dropout)
     if passes is None:
         passes = _edge_passes() if backend == "edge" else BlockPasses()
     with torch.autocast(device_type=q.device.type, enabled=False):
@@ -219,6 +214,13 @@ def attend(
         if inputs.l2:
             solution = replace(solution, phi=solution.phi + query_energy(inputs))
         return solution
+
+
+def _mask_for(x: Inputs, mask: Dropout | None, dropout: float) -> Dropout | None:
+    """The given mask in the dtype of the computation, or one drawn here."""
+    if mask is None:
+        return dropout_mask(x.plan, x.query.size(1), dropout, x.query)
+    return mask[0].to(x.query.dtype), mask[1].to(x.query.dtype)
 
 
 @cache

@@ -128,4 +128,6 @@ def test_trees_of_the_leaves(seed):
 
 def test_trees_of_no_leaves():
     plan = TreePlan.from_index(torch.zeros(2, 0).long(), torch.zeros(0).long())
-    leaf_trees(*trees(*unpack_kept(plan.packed)), np.empty(0, np.int64))
+    groups, kept = trees(*unpack_kept(plan.packed))
+    leaf_trees(groups, kept, np.empty(0, np.int64))
+    assert kept.trees == len(kept.leaf) == len(groups.row) == 0

@@ -44,7 +44,9 @@ def test_pieces_run_at_once(use, way):
     """Two pieces that wait for each other: one thread alone would wait in vain."""
     use(way, 2)
     both = threading.Barrier(2, timeout=20)
-    run(lambda _: both.wait() and None, [(0,), (1,)])
+    met: list[int] = []
+    run(lambda _: met.append(both.wait()), [(0,), (1,)])
+    assert sorted(met) == [0, 1]
 
 
 @ways
