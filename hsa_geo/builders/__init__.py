@@ -16,33 +16,66 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hsa_geo.builders.html import (
-        Field,
         LeafKind,
         form_elements,
         form_fields,
         from_html,
         parse_html,
     )
+    from hsa_geo.builders.image import from_image, from_video
+    from hsa_geo.builders.nested import from_nested, to_nested
     from hsa_geo.builders.networkx import from_networkx
+    from hsa_geo.builders.sequence import from_sequence
+    from hsa_geo.builders.signals import Graph, Grid, Leaf, Sequence, Set
+    from hsa_geo.builders.site import from_site
+    from hsa_geo.builders.text import from_text
+    from hsa_geo.builders.tokens import Field
 
 __all__ = [
     "Field",
+    "Graph",
+    "Grid",
+    "Leaf",
     "LeafKind",
+    "Sequence",
+    "Set",
     "form_elements",
     "form_fields",
     "from_html",
+    "from_image",
+    "from_nested",
     "from_networkx",
+    "from_sequence",
+    "from_site",
+    "from_text",
+    "from_video",
     "parse_html",
+    "to_nested",
 ]
 
-_HOME = {name: "networkx" if name == "from_networkx" else "html" for name in __all__}
+_HOME = {
+    "Field": "tokens",
+    "Graph": "signals",
+    "Grid": "signals",
+    "Leaf": "signals",
+    "Sequence": "signals",
+    "Set": "signals",
+    "from_image": "image",
+    "from_nested": "nested",
+    "from_networkx": "networkx",
+    "from_sequence": "sequence",
+    "from_site": "site",
+    "from_text": "text",
+    "from_video": "image",
+    "to_nested": "nested",
+}  # the others: html
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_HOME.get(name, 'html')}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *__all__})
