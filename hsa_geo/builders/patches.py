@@ -1,9 +1,16 @@
-"""A picture as a grid of patches.
+"""Pictures: decoded by one set of rules, and cut into a grid of patches.
 
-The picture is decoded as a browser shows it: turned by its EXIF orientation, its first frame,
-transparency over white, any colour mode as RGB, 16-bit values scaled to 8 bits.  Then it is made
-a thumbnail (longest side at most ``max_side`` pixels, never enlarged for its own sake), both
-sides rounded to a multiple of the patch size.
+A picture is decoded as a browser shows it, whatever file or array it comes from:
+
+- turned upright by its EXIF orientation; the first frame or page, unless another is asked for;
+- any colour mode as RGB: palettes looked up, grey repeated, CMYK converted;
+- transparency over white (alpha channels, transparent palette entries and single colours);
+- other ranges as 8 bits: two levels as 0 and 255, 16 bits divided by 257, floats of 0..1 times
+  255, rounded.  Modes I and F of Pillow do not say their range: values up to 255 count as 8 bits,
+  larger ones as 16 bits, floats up to 1 as 0..1.
+
+:func:`image_patches` is what web pages use: a thumbnail (longest side at most ``max_side`` pixels,
+never enlarged for its own sake), both sides rounded to a multiple of the patch size.
 
 Example:
     >>> import io
@@ -17,21 +24,33 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
 import io
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hsa_geo._optional import require
-from hsa_geo.errors import LimitError
+from hsa_geo.errors import BuilderError, HSAError, LimitError
 
-__all__ = ["MAX_PIXELS", "PatchGrid", "image_patches"]
+__all__ = [
+    "MAX_PIXELS",
+    "PatchGrid",
+    "check_pixels",
+    "cut_patches",
+    "decoding",
+    "image_patches",
+    "to_bytes",
+    "upright_rgb",
+]
 
 #: Pictures with more pixels than this are not decoded ("bombs").
 MAX_PIXELS = 2**25
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "ICO")  # what browsers show; no outside programs
+_SLACK = 1e-3  # a quarter of a level: rounding errors of floats beyond 0..1 are forgiven
 
 
 @dataclass(frozen=True)
@@ -66,26 +85,20 @@ def image_patches(data: bytes, *, patch_size: int = 8, max_side: int = 64) -> Pa
     """
     image_module = require("PIL.Image", extra="html", purpose="reading images")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the decoder: the size is checked here
-            with image_module.open(io.BytesIO(data), formats=_FORMATS) as image:
-                if image.width * image.height > MAX_PIXELS:
-                    raise LimitError(f"the image has {image.width} x {image.height} pixels.")
-                image.draft("RGB", (2 * max_side, 2 * max_side))
-                pixels = _rgb(image)
-                size = _thumbnail(pixels.size, patch_size, max_side)
-                if pixels.size != size:
-                    pixels = pixels.resize(size, image_module.Resampling.BOX)
+        with decoding(), image_module.open(io.BytesIO(data), formats=_FORMATS) as image:
+            check_pixels(image.height, image.width, MAX_PIXELS)
+            image.draft("RGB", (2 * max_side, 2 * max_side))
+            pixels = upright_rgb(image)
+            size = _thumbnail(pixels.size, patch_size, max_side)
+            if pixels.size != size:
+                pixels = pixels.resize(size, image_module.Resampling.BOX)
     except LimitError:
         raise
-    except image_module.DecompressionBombError as error:  # so large that it is not even opened
-        raise LimitError(f"the image has too many pixels: {error}") from None
-    except Exception:  # a decoder fed with hostile bytes raises nearly anything
+    except BuilderError:
         return None
-    array = np.asarray(pixels, dtype=np.uint8)
-    rows, cols = array.shape[0] // patch_size, array.shape[1] // patch_size
-    patches = array.reshape(rows, patch_size, cols, patch_size, 3).transpose(0, 2, 4, 1, 3)
-    return PatchGrid(rows, cols, patches.reshape(rows * cols, 3 * patch_size**2).copy())
+    cells = cut_patches(np.asarray(pixels, dtype=np.uint8), patch_size)
+    rows, cols = cells.shape[:2]
+    return PatchGrid(rows, cols, cells.reshape(rows * cols, 3 * patch_size**2).copy())
 
 
 def _thumbnail(size: tuple[int, int], patch: int, max_side: int) -> tuple[int, int]:
@@ -95,17 +108,176 @@ def _thumbnail(size: tuple[int, int], patch: int, max_side: int) -> tuple[int, i
     return width, height
 
 
-def _rgb(image: Any) -> Any:
-    """First frame, upright, as RGB over white."""
+@contextlib.contextmanager
+def decoding() -> Iterator[None]:
+    """Inside it, whatever a decoder raises when fed with hostile bytes is a typed error.
+
+    Raises:
+        LimitError: If Pillow finds the image too large even to open.
+        BuilderError: If anything else goes wrong.
+
+    Example:
+        >>> with decoding():
+        ...     raise EOFError("no more bytes")
+        Traceback (most recent call last):
+        hsa_geo.errors.BuilderError: the image cannot be decoded (EOFError: no more bytes): ...
+    """
+    image_module = require("PIL.Image", extra="image", purpose="reading images")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the decoder: sizes are checked here
+            yield
+    except HSAError:
+        raise
+    except image_module.DecompressionBombError as error:
+        raise LimitError(
+            f"the image has too many pixels: {error} If you trust it, raise "
+            "PIL.Image.MAX_IMAGE_PIXELS and max_pixels."
+        ) from None
+    except Exception as error:
+        raise BuilderError(
+            f"the image cannot be decoded ({type(error).__name__}: {error}): skip it, or convert "
+            "it to PNG with a program that reads it."
+        ) from error
+
+
+def check_pixels(height: int, width: int, max_pixels: int | None, frames: int = 1) -> None:
+    """Refuse pictures that are too large, or empty.
+
+    Args:
+        height: Height in pixels.
+        width: Width in pixels.
+        max_pixels: Most pixels, of all frames together; None for any number.
+        frames: Number of frames. (default: 1)
+
+    Raises:
+        LimitError: If there are more pixels.
+        BuilderError: If a side is zero.
+
+    Example:
+        >>> check_pixels(480, 640, MAX_PIXELS)
+    """
+    if height < 1 or width < 1:
+        raise BuilderError(
+            f"the image has {width} x {height} pixels: give at least one, or skip it."
+        )
+    if max_pixels is not None and height * width * frames > max_pixels:
+        times = f"{frames} frames of " if frames > 1 else ""
+        raise LimitError(
+            f"the image has {times}{width} x {height} pixels, more than max_pixels={max_pixels}: "
+            "raise max_pixels if you trust it."
+        )
+
+
+def cut_patches(pixels: np.ndarray, patch_size: int) -> np.ndarray:
+    """Cut pictures into square patches; incomplete ones at the right and lower border are filled
+    up with copies of the last column and row.
+
+    Args:
+        pixels: ``[..., H, W, 3]``.
+        patch_size: Side p of a patch in pixels.
+
+    Returns:
+        ``[..., rows, cols, 3, p, p]`` of the same type, a view where nothing had to be filled up.
+
+    Example:
+        >>> cut_patches(np.arange(6).reshape(1, 2, 3), 2)[0, 0, 0].tolist()
+        [[0, 3], [0, 3]]
+    """
+    p = patch_size
+    lead, (height, width, channels) = pixels.shape[:-3], pixels.shape[-3:]
+    rows, cols = -(-height // p), -(-width // p)
+    if (rows * p, cols * p) != (height, width):
+        border = [(0, 0)] * len(lead) + [(0, rows * p - height), (0, cols * p - width), (0, 0)]
+        pixels = np.pad(pixels, border, mode="edge")
+    cells = pixels.reshape(*lead, rows, p, cols, p, channels)
+    k = len(lead)
+    return cells.transpose(*range(k), k, k + 2, k + 4, k + 1, k + 3)
+
+
+def to_bytes(values: np.ndarray) -> np.ndarray:
+    """Pixel values of any type as 8 bits.
+
+    Args:
+        values: bool, uint8 (0..255), uint16 (0..65535) or floating point (0..1), at least one.
+
+    Returns:
+        uint8 of the same shape.
+
+    Raises:
+        BuilderError: If the type is another, or a float is NaN, infinite or beyond 0..1.
+
+    Example:
+        >>> to_bytes(np.array([0.0, 0.5, 1.0])).tolist(), to_bytes(np.array([True])).tolist()
+        ([0, 128, 255], [255])
+    """
+    kind, size = values.dtype.kind, values.dtype.itemsize
+    if kind == "u" and size == 1:
+        return values
+    if kind == "u" and size == 2:
+        return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    if kind == "b":
+        return values.astype(np.uint8) * np.uint8(255)
+    if kind != "f":
+        raise BuilderError(
+            f"the image has values of type {values.dtype}: give uint8 (0..255), uint16 "
+            "(0..65535), floats of 0..1 or bool."
+        )
+    low, high = float(values.min()), float(values.max())
+    if not (low >= -_SLACK and high <= 1 + _SLACK):  # NaN is neither
+        bad = low if not low >= -_SLACK else high
+        raise BuilderError(
+            f"the image has the value {bad:g}, but floats must be 0..1: divide by 255 or clip "
+            "them, and replace NaN."
+        )
+    return np.rint(np.clip(values.astype(np.float32), 0, 1) * np.float32(255)).astype(np.uint8)
+
+
+def upright_rgb(image: Any) -> Any:
+    """A Pillow image, at its present frame, as RGB over white, turned by its EXIF orientation.
+
+    Args:
+        image: The ``PIL.Image.Image``; it is left as it is.
+
+    Returns:
+        A ``PIL.Image.Image`` of mode RGB.
+
+    Raises:
+        BuilderError: If it has mode I or F with values beyond 0..65535 or NaN.
+
+    Example:
+        >>> from PIL import Image
+        >>> upright_rgb(Image.new("LA", (1, 1), (0, 0))).getpixel((0, 0))
+        (255, 255, 255)
+    """
     from PIL import Image, ImageOps
 
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I") or image.mode == "F":  # 16-bit grey, whatever Pillow calls it
-        grey = np.asarray(image, dtype=np.float64)
-        grey = grey / 257 if grey.max(initial=0) > 255 or "16" in image.mode else grey
-        return Image.fromarray(grey.clip(0, 255).round().astype(np.uint8)).convert("RGB")
+        return Image.fromarray(_grey(image)).convert("RGB")
     if "A" in image.getbands() or "transparency" in image.info or image.mode in ("La", "RGBa"):
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(white, image).convert("RGB")
     return image.convert("RGB")
+
+
+def _grey(image: Any) -> np.ndarray:
+    """``[H, W]`` uint8 of modes I, I;16 (of any byte order) and F."""
+    values = np.asarray(image)
+    if values.dtype.kind == "u":
+        grey = to_bytes(values)
+    else:
+        low, high = float(values.min()), float(values.max())
+        if not (low >= 0 and high <= 65535):
+            raise BuilderError(
+                f"the image of mode {image.mode} has the value {high if low >= 0 else low:g}, but "
+                "0..65535 is what can be shown: scale it, e.g. to floats of 0..1."
+            )
+        if values.dtype.kind == "f" and high <= 1:
+            grey = to_bytes(values)
+        else:
+            grey = np.rint(values).astype(np.uint16)
+            grey = to_bytes(grey) if high > 255 else grey.astype(np.uint8)
+    clear = image.info.get("transparency")
+    return np.where(values == clear, np.uint8(255), grey) if isinstance(clear, int) else grey
