@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["collapse_chains", "drop_leaves", "sibling_rank"]
+__all__ = ["chain_tops", "collapse_chains", "drop_leaves", "set_nodes", "sibling_rank"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -52,6 +52,57 @@ def collapse_chains(parent: Ints, inner: Bools, pinned: Bools) -> tuple[Bools, I
     above = _nearest_kept(parent, drop)[parent]
     above[0] = -1
     return drop, above
+
+
+def chain_tops(parent: Ints, chain: Bools) -> Ints:
+    """Of every node, the highest node of the chain it hangs on, or itself.
+
+    Args:
+        parent: ``[M]``, -1 at the root, which is in no chain.
+        chain: ``[M]``, which nodes have one child and go.
+
+    Returns:
+        ``[M]``, the node whose place the node takes.
+
+    Example:
+        >>> chain_tops(np.array([-1, 0, 1, 2, 0]), np.array([0, 1, 1, 0, 0], dtype=bool)).tolist()
+        [0, 1, 1, 1, 4]
+    """
+    up: Ints = np.where(chain[parent] & (parent >= 0), parent, np.arange(len(parent)))
+    while True:
+        further = up[up]
+        if (further == up).all():
+            return up
+        up = further
+
+
+def set_nodes(parent: Ints, named: Bools, word: Bools, sentence: Ints) -> Ints:
+    """The nodes whose children are a set: named ones without words of their own, and their lines.
+
+    Args:
+        parent: ``[M]``, -1 at the root.
+        named: ``[M]``, nodes that shall be sets.
+        word: ``[M]``, which leaves are words.
+        sentence: Ids of the sentences.
+
+    Returns:
+        Ids of the named nodes that hold no word but deeper in them (in links, say), and of the
+        sentences in those.
+
+    Example:
+        >>> parent = np.array([-1, 0, 1, 2, 0, 4])  # nav: sentence: a: word; p: word
+        >>> named = np.array([0, 1, 0, 0, 0, 0], dtype=bool)
+        >>> word = np.array([0, 0, 0, 0, 0, 1], dtype=bool)
+        >>> set_nodes(parent, named, word, np.array([2])).tolist()
+        [1, 2]
+    """
+    holder = np.arange(len(parent))
+    holder[sentence] = parent[sentence]
+    text = np.zeros(len(parent), dtype=np.bool_)
+    text[holder[parent[word]]] = True
+    unordered = named & ~text
+    lines = sentence[unordered[parent[sentence]]]
+    return np.concatenate([np.flatnonzero(unordered), lines])
 
 
 def drop_leaves(parent: Ints, inner: Bools, keep_leaf: Bools) -> Bools:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, ClassVar
 
-__all__ = ["TABLE_PARTS", "TEXT", "Action", "TagTable", "action_of", "int_attr"]
+__all__ = [
+    "BLOCK_TAGS",
+    "BOXES",
+    "HEADINGS",
+    "TABLE_PARTS",
+    "TEXT",
+    "Action",
+    "TagTable",
+    "action_of",
+    "int_attr",
+]
 
 #: The tag that lexbor gives to text.
 TEXT = "-text"
@@ -32,6 +42,12 @@ class Action(IntEnum):
     TITLE = 13
     FORM = 14  # a block that is never collapsed away
     TEXT = 15
+    # With options of from_html only; blocks otherwise.
+    TABLE = 16  # a block whose cells lie on a grid
+    ROWS = 17  # a group of rows, transparent
+    ROW = 18  # transparent
+    CELL = 19
+    HEADING = 20  # a block that opens a section
 
 
 _TAGS = {
@@ -57,6 +73,21 @@ _TAGS = {
     Action.FORM: "form",
 }
 _ACTIONS = {tag: action for action, tags in _TAGS.items() for tag in tags.split()}
+#: Tags of the elements that are inner nodes of their own.
+BLOCK_TAGS = frozenset(tag for tag, a in _ACTIONS.items() if a in (Action.BLOCK, Action.FORM))
+#: Elements that lay a page out, for ``sets="boxes"``.
+BOXES = frozenset(
+    "article aside body center dialog div fieldset figure footer form frameset header hgroup html "
+    "main nav search section".split()
+)
+#: Elements that open sections.
+HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
+_GRID = {
+    "table": Action.TABLE,
+    **dict.fromkeys(("tbody", "tfoot", "thead"), Action.ROWS),
+    "tr": Action.ROW,
+    **dict.fromkeys(("td", "th"), Action.CELL),
+}
 
 
 def action_of(tag: str | None) -> Action:
@@ -72,16 +103,26 @@ def action_of(tag: str | None) -> Action:
 class TagTable:
     """Actions by lexbor's tag numbers, learnt as tags are met.
 
-    Numbers of known tags are fixed and shared; those of unknown tags belong to one page.
+    Numbers of known tags are fixed and shared by all pages that are read alike; those of unknown
+    tags belong to one page.
+
+    Args:
+        grid: Tables are grids. (default: :obj:`False`)
+        sectioning: Headings open sections. (default: :obj:`False`)
 
     Attributes:
-        local: Number -> (action, tag) of this page's unknown tags.
+        shared: Number -> (action, tag) of known tags.
+        local: The same of this page's unknown tags.
     """
 
-    shared: ClassVar[dict[int, tuple[Action, str]]] = {}
+    _tables: ClassVar[dict[tuple[bool, bool], dict[int, tuple[Action, str]]]] = {}
     _fixed_below: ClassVar[int] = 512
 
-    def __init__(self) -> None:
+    def __init__(self, grid: bool = False, sectioning: bool = False) -> None:
+        self._special: dict[str, Action] = dict(_GRID) if grid else {}
+        if sectioning:
+            self._special |= dict.fromkeys(HEADINGS, Action.HEADING)
+        self.shared = self._tables.setdefault((grid, sectioning), {})
         self.local: dict[int, tuple[Action, str]] = {}
 
     def entry(self, node: Any) -> tuple[Action, str]:
@@ -93,7 +134,7 @@ class TagTable:
     def learn(self, node: Any, tag_id: int) -> tuple[Action, str]:
         """The same for a tag that is met for the first time."""
         tag = node.tag
-        entry = (action_of(tag), tag or "")
+        entry = (self._special.get(tag) or action_of(tag), tag or "")
         (self.shared if tag_id < self._fixed_below else self.local)[tag_id] = entry
         return entry
 

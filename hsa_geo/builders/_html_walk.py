@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hsa_geo.builders._html_leaves import add_control, add_image, add_media, add_svg, text_below
+from hsa_geo.builders._html_sections import close_heading, container_of, open_section
+from hsa_geo.builders._html_tables import TableGrid
 from hsa_geo.builders._html_tags import TABLE_PARTS, Action, TagTable
 from hsa_geo.builders._page_lists import Frame, PageLists
 from hsa_geo.builders.patches import PatchGrid
@@ -19,7 +21,8 @@ from hsa_geo.builders.tokens import Field
 
 __all__ = ["PageWalk", "stands_for_form"]
 
-_BLOCK, _LINK, _LABEL = 1, 2, 3  # what to do when an element ends
+# What to do when an element ends.
+_BLOCK, _LINK, _LABEL, _HEADING, _TABLE, _ROWS, _ROW, _CELL = range(1, 9)
 _LABELS = 8  # at most that many labels of one control
 _HIDDEN = "[hidden],[style*=none i],[style*=hidden i],dialog:not([open])"
 _HIDDEN_STYLE = re.compile(r"(?:^|[;\s])(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.I)
@@ -47,6 +50,9 @@ class PageWalk(PageLists):
         include_hidden: Also walk what is not displayed.
         form_tokens: Give every control the tokens of its form.
         picture: Decodes an image by its ``src``, or gives None.
+        grid: Tables are grids.
+        sectioning: Headings open sections.
+        links: Where to note the ``href`` of every link that is walked, if anywhere.
     """
 
     def __init__(
@@ -58,10 +64,15 @@ class PageWalk(PageLists):
         include_hidden: bool,
         form_tokens: bool,
         picture: Callable[[str], PatchGrid | None],
+        grid: bool = False,
+        sectioning: bool = False,
+        links: list[str] | None = None,
     ) -> None:
         super().__init__(buckets, field_tokens)
         self._form_tokens, self._picture = form_tokens, picture
-        self._table = TagTable()
+        self._table = TagTable(grid, sectioning)
+        self._grids: list[TableGrid] = []
+        self._links = links
         self._run: list[str] = []
         self._run_tags: list[str] = []
         self._labels: list[tuple[str | None, int, int]] = []  # for, first word, end
@@ -77,7 +88,7 @@ class PageWalk(PageLists):
 
     def _walk(self, node: Any) -> None:
         run, run_tags, hidden = self._run, self._run_tags, self._hidden
-        shared, local, learn = TagTable.shared, self._table.local, self._table.learn
+        shared, local, learn = self._table.shared, self._table.local, self._table.learn
         stack: list[tuple[Any, int, str]] = []  # element, what to do at its end, tag outside
         tag = "html"
         while True:
@@ -136,6 +147,8 @@ class PageWalk(PageLists):
     def _enter(self, node: Any, action: Action, name: str) -> int:
         """Start an element; returns what to do at its end, or 0 if its children are done."""
         if action == Action.LINK:
+            if self._links is not None and (href := node.attributes.get("href")):
+                self._links.append(href)
             self.frame = Frame(name, self.frame, flat=True, inline=True)
             return _LINK
         if action == Action.FORM:
@@ -158,18 +171,56 @@ class PageWalk(PageLists):
             add_svg(self, node)
         elif action == Action.MEDIA:
             add_media(self, node, name)
+        elif action >= Action.TABLE:
+            return self._enter_part(node, action, name)
         else:
             self._enter_control(node, action, name)
         return 0
+
+    def _enter_part(self, node: Any, action: Action, name: str) -> int:
+        """Start a heading that opens a section, or a part of a table that is a grid."""
+        frame = self.frame
+        if action == Action.HEADING:
+            self.frame = open_section(frame, name)
+            return _HEADING
+        frame.sentence = -1
+        grid = self._grids[-1] if self._grids else None
+        if action == Action.TABLE:
+            self.frame = Frame(name, frame)
+            self._grids.append(TableGrid(self.frame))
+            return _TABLE
+        if grid is None or grid.outer is not frame:  # no part of a table, by no parser's doing
+            self.frame = Frame(name, frame)
+            return _BLOCK
+        if action == Action.CELL:
+            self.frame = grid.start_cell(name, node.attributes)
+            return _CELL
+        if action == Action.ROW:
+            grid.start_row()
+            return _ROW
+        grid.start_group(name == "tfoot")
+        return _ROWS
 
     def _leave(self, end: int) -> None:
         if end == _LABEL:
             k = self._open_labels.pop()
             self._labels[k] = (*self._labels[k][:2], len(self.words))
             return
-        up = self.frame.up
+        if end == _ROW:
+            self._grids[-1].end_row()
+            return
+        if end == _ROWS:
+            self._grids[-1].start_group(False)
+            return
+        frame = container_of(self.frame)
+        if end == _HEADING:
+            self.frame = close_heading(frame)
+            return
+        if end == _TABLE:
+            self._grids.pop().close(self)
+        up = self._grids[-1].outer if end == _CELL else frame.up
         assert up is not None
-        if end == _BLOCK:
+        if end != _LINK:
             up.sentence = -1
         self.frame = up
 
@@ -179,8 +230,13 @@ class PageWalk(PageLists):
         if not stands_for_form(node):
             self.frame = Frame(name, frame, form=node)
             return _BLOCK
+        in_row = bool(self._grids) and self._grids[-1].outer is frame and self._grids[-1].in_row
+        if in_row:
+            self._grids[-1].owner = node
         if frame.form is None and frame.name in TABLE_PARTS:
-            frame.form = frame.owner = node
+            frame.form = node
+            if not in_row:
+                frame.owner = node
             if frame.id >= 0:
                 self.register_form(frame)
         return 0

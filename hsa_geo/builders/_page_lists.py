@@ -85,6 +85,8 @@ class PageLists:
         parent, name, kind: Per node: parent id, name, :class:`LeafKind` or -1 for inner nodes.
         sentence: Ids of the sentence nodes.
         pinned: Ids of the nodes that are never collapsed away.
+        cells: Ids of the nodes whose children are the cells of a table.
+        cell_pos: Per cell: its id, row and column.
         words, tags: Per word leaf, in order: the word and the nearest element's tag.
         extra: Tokens of the other leaves: lists of node, field and id.
         patches: The grid of each decoded image; ``grid`` its node, ``patch_node`` its first leaf.
@@ -100,6 +102,8 @@ class PageLists:
         self.kind: list[int] = [_INNER]
         self.sentence: list[int] = []
         self.pinned: list[int] = [0]
+        self.cells: list[int] = []
+        self.cell_pos: list[tuple[int, int, int]] = []
         self.words: list[str] = []
         self.tags: list[str] = []
         self.extra: tuple[list[int], list[int], list[int]] = ([], [], [])

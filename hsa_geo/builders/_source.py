@@ -30,7 +30,7 @@ _TAG_OR_RAW = re.compile(
 MAX_ATTRIBUTES = 10_000
 
 
-def over_limit(on_limit: str, found: str, remedy: str, left_out: str) -> None:
+def over_limit(on_limit: str, found: str, remedy: str, left_out: str, stacklevel: int = 4) -> None:
     """Raise, or warn that something is left out, as the caller chose.
 
     Args:
@@ -38,13 +38,14 @@ def over_limit(on_limit: str, found: str, remedy: str, left_out: str) -> None:
         found: What exceeds the limit, with the figures.
         remedy: The argument to raise.
         left_out: How much is left out, for the warning.
+        stacklevel: How far up the warning points. (default: 4)
 
     Raises:
         LimitError: If ``on_limit`` is ``"error"``.
     """
     if on_limit == "error":
         raise LimitError(f'{found}: {remedy}, or pass on_limit="truncate".')
-    warnings.warn(f"{found}: left out {left_out}.", TruncationWarning, stacklevel=4)
+    warnings.warn(f"{found}: left out {left_out}.", TruncationWarning, stacklevel=stacklevel)
 
 
 def read_markup(

@@ -18,6 +18,20 @@ The rules, once:
   walked.
 - Children of every node are a sequence; ``tree_pos[:, 0]`` is the index among siblings.  Patches
   lie on a grid with (row, column).
+- With ``tables="grid"`` the children of a ``<table>`` are its caption, wherever it stands, and
+  ``cells``, a grid of the cells (``td``, ``th``) with (row, column) as browsers lay them out: a
+  cell that spans rows or columns stands at the first, and the next ones move on; rows of
+  ``<tfoot>`` count last; a cell that shows nothing leaves its place free.  Rows have no node.  A
+  table in a cell is a grid of its own.
+- With ``sets=`` the elements named have a set of children, all at position zero, unless they
+  hold words of their own, outside links and further elements: text has an order.  A line of
+  nothing but links, controls and images in such an element is a set as well.  ``"boxes"`` means
+  ``html``, ``body``, ``div``, ``main``, ``section``, ``article``, ``aside``, ``nav``, ``header``,
+  ``footer``, ``search``, ``center``, ``hgroup``, ``figure``, ``fieldset``, ``form``, ``dialog``
+  and ``frameset``.
+- With ``sectioning=True`` a heading that shows something opens a section (``section[h2]``): it
+  holds the heading and what follows in the same element, up to the next heading there of the
+  same or a higher rank.
 - Controls belong to the form that contains them in the DOM, no matter what ``form="id"`` says.
   A form that the parser leaves empty in a table (``<table><form><tr>``) is stood for by the
   table or row around it, the first such form there; a second one has no node.
@@ -31,25 +45,28 @@ Example:
 from __future__ import annotations
 
 import os
-import warnings
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from hsa_geo._optional import require
-from hsa_geo.builders._base_folder import BaseFolder, data_uri_bytes
-from hsa_geo.builders._html_walk import PageWalk, stands_for_form
-from hsa_geo.builders._page_arrays import PageArrays
+from hsa_geo.builders._base_folder import BaseFolder
+from hsa_geo.builders._html_walk import stands_for_form
 from hsa_geo.builders._page_lists import LeafKind
+from hsa_geo.builders._page_reader import (
+    MAX_IMAGE_BYTES,
+    PageOptions,
+    Pictures,
+    check_limits,
+    folder_of,
+    read_page,
+)
 from hsa_geo.builders._source import read_markup
-from hsa_geo.builders.patches import MAX_PIXELS, PatchGrid, image_patches
 from hsa_geo.builders.tokens import HASH_BUCKETS, Field
 from hsa_geo.data import SignalTree
-from hsa_geo.errors import BuilderError, LimitError, MissingPackageError, TruncationWarning
+from hsa_geo.errors import MissingPackageError
 
 __all__ = ["Field", "LeafKind", "form_elements", "form_fields", "from_html", "parse_html"]
 
-#: Largest image file that is read.
-MAX_IMAGE_BYTES = 2**25
 _CONTROLS = "input,select,textarea,button"
 
 
@@ -81,7 +98,7 @@ def parse_html(
         >>> parse_html("<p>Hello").css_first("p").text()
         'Hello'
     """
-    _check_limits(on_limit, max_bytes=max_bytes, max_nesting=max_nesting)
+    check_limits(on_limit, max_bytes=max_bytes, max_nesting=max_nesting)
     lexbor = require("selectolax.lexbor", extra="html", purpose="reading HTML")
     markup = read_markup(
         source, charset, max_bytes=max_bytes, max_nesting=max_nesting, on_limit=on_limit
@@ -158,6 +175,9 @@ def from_html(
     field_tokens: int = 64,
     form_tokens: bool = False,
     include_hidden: bool = False,
+    tables: str = "sequence",
+    sets: str | Iterable[str] = (),
+    sectioning: bool = False,
     collapse: bool = True,
     names: bool = True,
     max_bytes: int | None = 2**25,
@@ -186,6 +206,11 @@ def from_html(
             (``Field.FORM``), though nobody sees them. (default: :obj:`False`)
         include_hidden: Walk also what the page itself hides (``hidden``, ``display:none``,
             closed dialogs). (default: :obj:`False`)
+        tables: ``"grid"`` puts the cells of a table on a grid; ``"sequence"`` makes rows of
+            cells. (default: ``"sequence"``)
+        sets: Tags of elements whose children are a set, such as ``("nav", "ul")``, and
+            ``"boxes"`` for all elements that lay a page out. (default: none)
+        sectioning: Headings open sections. (default: :obj:`False`)
         collapse: Remove inner nodes with a single child (never a form), which carry nothing; the
             lowest of a chain stays and gives the name. (default: :obj:`True`)
         names: Keep ``tree_name``. (default: :obj:`True`)
@@ -231,92 +256,10 @@ def from_html(
         >>> [Field(f).name for f in tree.text_x[tree.text_index == 1, 1].tolist()]
         ['TAG', 'TYPE', 'NAME', 'PLACEHOLDER', 'PLACEHOLDER']
     """
-    _check_limits(on_limit, max_depth=max_depth, max_leaves=max_leaves)
-    _check_limits(
-        on_limit,
-        patch_size=patch_size,
-        max_side=max_side,
-        hash_buckets=hash_buckets,
-        field_tokens=field_tokens,
-    )
-    if base is not None and not Path(base).is_dir():
-        raise BuilderError(f"base={os.fspath(base)!r} is not a folder: give one, or None.")
+    options = PageOptions.of(locals())
+    folder = None if base is None else BaseFolder(folder_of(base, "base"), MAX_IMAGE_BYTES)
     parser = parse_html(
         source, charset, max_bytes=max_bytes, max_nesting=max_nesting, on_limit=on_limit
     )
-    pictures = _Pictures(base, patch_size, max_side)
-    walk = PageWalk(
-        parser,
-        buckets=hash_buckets,
-        field_tokens=field_tokens,
-        include_hidden=include_hidden,
-        form_tokens=form_tokens,
-        picture=pictures if images else lambda src: None,
-    )
-    _tell_left_out(walk.left_out, field_tokens, pictures.too_large)
-    nodes = PageArrays(walk)
-    if not nodes.inner[1:].size or nodes.inner.all():
-        raise BuilderError(
-            "the page shows nothing: no word, image or form control is visible (punctuation and "
-            "symbols are not words); skip it, or pass include_hidden=True if its content waits "
-            "for a script."
-        )
-    nodes.limit_leaves(max_leaves, on_limit)
-    if collapse:
-        nodes.collapse()
-    nodes.limit_depth(max_depth, on_limit, collapse)
+    nodes = read_page(parser, options, Pictures(folder, patch_size, max_side))
     return nodes.tree(hash_buckets, patch_size, names)
-
-
-def _tell_left_out(tokens: int, field_tokens: int, images: int) -> None:
-    """One warning for all that the limits on single leaves cut off."""
-    parts = []
-    if tokens:
-        parts.append(f"{tokens} tokens of controls and images beyond field_tokens={field_tokens}")
-    if images:
-        parts.append(
-            f"the pixels of {images} images of more than {MAX_IMAGE_BYTES >> 20} MiB or "
-            f"{MAX_PIXELS >> 20} Mi pixels"
-        )
-    if parts:
-        warnings.warn(
-            f"left out {' and '.join(parts)}: raise field_tokens, or shrink the images, if they "
-            "matter.",
-            TruncationWarning,
-            stacklevel=3,
-        )
-
-
-def _check_limits(on_limit: str, **limits: int | None) -> None:
-    if on_limit not in ("error", "truncate"):
-        raise BuilderError(f'on_limit={on_limit!r} is neither "error" nor "truncate".')
-    for name, value in limits.items():
-        if value is not None and value < 1:
-            raise BuilderError(f"{name}={value!r} leaves nothing: give at least 1.")
-
-
-class _Pictures:
-    """Decodes the images of one page, each source once."""
-
-    def __init__(self, base: str | os.PathLike[str] | None, patch: int, side: int) -> None:
-        self.folder = BaseFolder(base, MAX_IMAGE_BYTES) if base is not None else None
-        self.patch, self.side = patch, side
-        self.seen: dict[str, PatchGrid | None] = {}
-        self.too_large = 0  # images left undecoded for their size
-
-    def __call__(self, src: str) -> PatchGrid | None:
-        if src not in self.seen:
-            try:
-                self.seen[src] = self._grid(src)
-            except LimitError:
-                self.seen[src] = None
-                self.too_large += 1
-        return self.seen[src]
-
-    def _grid(self, src: str) -> PatchGrid | None:
-        data = data_uri_bytes(src, MAX_IMAGE_BYTES)
-        if data is None and self.folder is not None:
-            data = self.folder.read(src)
-        if not data:
-            return None
-        return image_patches(data, patch_size=self.patch, max_side=self.side)

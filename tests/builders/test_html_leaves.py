@@ -217,11 +217,13 @@ def test_patch_size_and_side(tmp_path) -> None:
 
 
 def test_an_image_shown_twice_is_decoded_once(monkeypatch) -> None:
-    from hsa_geo.builders import html
+    from hsa_geo.builders import _page_reader
 
     calls = []
-    real = html.image_patches
-    monkeypatch.setattr(html, "image_patches", lambda *a, **k: calls.append(1) or real(*a, **k))
+    real = _page_reader.image_patches
+    monkeypatch.setattr(
+        _page_reader, "image_patches", lambda *a, **k: calls.append(1) or real(*a, **k)
+    )
     tree = from_html(f"<img src='{uri(png())}'>" * 3)
     assert len(calls) == 1
     assert tree.image_x.shape[0] == 6
