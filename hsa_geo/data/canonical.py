@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from hsa_geo.errors import TreeError
 
-__all__ = ["Canonical", "canonical_order", "leaf_spans", "levels_of"]
+__all__ = [
+    "Canonical",
+    "canonical_order",
+    "leaf_spans",
+    "levels_of",
+    "reading_starts",
+    "with_leaves_sorted",
+]
 
 Ints = NDArray[np.int64]
 
@@ -94,18 +101,11 @@ def canonical_order(parent: Ints) -> Canonical:
     is_leaf[parent[parent >= 0]] = False
     num_leaves = int(is_leaf.sum())
 
-    first, _, count = leaf_spans(parent, level)
-
-    # Depth-first start of every node: its parent's start plus its earlier siblings' leaves.
+    first = leaf_spans(parent, level)[0]
     child = np.lexsort((first, parent))
     child = child[parent[child] >= 0]  # without the root, grouped by parent, in sibling order
-    before = np.zeros(m, dtype=np.int64)
-    if child.size:
-        running = np.cumsum(count[child]) - count[child]
-        head = np.flatnonzero(np.diff(parent[child], prepend=-1))
-        lengths = np.diff(np.append(head, child.size))
-        before[child] = running - np.repeat(running[head], lengths)
-    start = _sum_to_root(before, parent)
+    # Depth-first start of every node: its parent's start plus its earlier siblings' leaves.
+    start = reading_starts(parent, level, child)
 
     leaves = np.flatnonzero(is_leaf)
     leaves = leaves[np.argsort(start[leaves])]
@@ -119,6 +119,54 @@ def canonical_order(parent: Ints) -> Canonical:
     tree_index = np.stack([new_id[parent[child]], new_id[child]])
     assert order[-1] == root
     return Canonical(order, num_leaves, tree_index, level[order])
+
+
+def with_leaves_sorted(canonical: Canonical) -> Canonical:
+    """The same tree with its leaves in order of increasing input id.
+
+    Args:
+        canonical: A tree in canonical order.
+
+    Returns:
+        The tree; siblings and inner nodes are in the order they were in.
+
+    Example:
+        >>> tree = with_leaves_sorted(canonical_order(np.array([4, 3, 4, -1, 3])))
+        >>> tree.order.tolist(), tree.tree_index.tolist()
+        ([0, 1, 2, 4, 3], [[3, 3, 4, 4], [0, 2, 3, 1]])
+    """
+    n = canonical.num_leaves
+    by_id = np.argsort(canonical.order[:n])
+    new_id = np.arange(len(canonical.order))
+    new_id[by_id] = np.arange(n)
+    order, level = canonical.order.copy(), canonical.level.copy()
+    order[:n], level[:n] = order[by_id], level[by_id]
+    return Canonical(order, n, new_id[canonical.tree_index], level)
+
+
+def reading_starts(parent: Ints, level: Ints, child: Ints) -> Ints:
+    """Depth-first place of every node's first leaf, by the order of siblings.
+
+    Args:
+        parent: ``[M]``, parent of every node of a forest, -1 for roots.
+        level: ``[M]``, level of every node, root 0.
+        child: All nodes that are no roots, grouped by parent, in sibling order.
+
+    Returns:
+        ``[M]``, counted within each tree.
+
+    Example:
+        >>> reading_starts(np.array([2, 2, -1]), np.array([1, 1, 0]), np.array([1, 0])).tolist()
+        [1, 0, 0]
+    """
+    count = leaf_spans(parent, level)[2]
+    before = np.zeros(len(parent), dtype=np.int64)
+    if child.size:
+        running = np.cumsum(count[child]) - count[child]
+        head = np.flatnonzero(np.diff(parent[child], prepend=-1))
+        lengths = np.diff(np.append(head, child.size))
+        before[child] = running - np.repeat(running[head], lengths)
+    return _sum_to_root(before, parent)
 
 
 def leaf_spans(parent: Ints, level: Ints) -> tuple[Ints, Ints, Ints]:

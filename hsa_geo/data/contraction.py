@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hsa_geo.errors import ShapeError, TreeError
 
-__all__ = ["check_index", "contract", "leaf_counts"]
+__all__ = ["check_index", "check_weights", "contract", "leaf_counts"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -68,6 +68,43 @@ def check_index(tree_index: Tensor, tree_level: Tensor) -> None:
         )
 
 
+def check_weights(leaf_weight: Tensor, leaves: int) -> Array | None:
+    """Weights of the leaves by row, or None if all are 1.
+
+    Args:
+        leaf_weight: ``[N]`` integers, at least 1.
+        leaves: Number of leaves N.
+
+    Returns:
+        ``[N]`` int64.
+
+    Raises:
+        ShapeError: If the weights have the wrong shape or dtype, or one is less than 1.
+
+    Example:
+        >>> check_weights(torch.tensor([1, 3]), 2).tolist(), check_weights(torch.ones(2).long(), 2)
+        ([1, 3], None)
+    """
+    whole = isinstance(leaf_weight, Tensor) and leaf_weight.dtype == torch.int64
+    if not whole or leaf_weight.shape != (leaves,):
+        kind = type(leaf_weight).__name__
+        if isinstance(leaf_weight, Tensor):
+            kind = f"{leaf_weight.dtype} {list(leaf_weight.shape)}"
+        raise ShapeError(
+            f"leaf_weight is {kind}: give int64 [{leaves}], how often each leaf counts."
+        )
+    weight = leaf_weight.detach().cpu().numpy()
+    bad = np.flatnonzero(weight < 1)
+    if len(bad):
+        raise ShapeError(
+            f"leaf {bad[0]} has the weight {weight[bad[0]]}: give at least 1, and drop leaves that "
+            "should not count with restrict(leaves)."
+        )
+    if weight.sum(dtype=np.float64) > 2.0**53:
+        raise ShapeError(f"leaf_weight sums to {weight.sum(dtype=np.float64):g}: scale it down.")
+    return None if (weight == 1).all() else weight
+
+
 def contract(parent: Array, children: Array, tree_level: Array) -> tuple[Array, Array, Array]:
     """Contract chains of single children, by pointer doubling.
 
@@ -104,16 +141,16 @@ def contract(parent: Array, children: Array, tree_level: Array) -> tuple[Array, 
 
 
 def leaf_counts(
-    is_leaf: Array,
+    weight: Array,
     level_slots: list[int],
     level_groups: list[int],
     group_ptr: Array,
     group_parent: Array,
 ) -> Array:
-    """Number of leaves under every slot of a plan, level by level from the deepest.
+    """Sums over the leaves under every slot of a plan, level by level from the deepest.
 
     Args:
-        is_leaf: ``[S]`` bool, slots that are leaves.
+        weight: ``[S]`` int64, what every leaf counts; 0 at inner slots.
         level_slots: Slots of level l are ``level_slots[l]:level_slots[l+1]``.
         level_groups: Groups of level l, likewise.
         group_ptr: ``[G + 1]``, slots of every group.
@@ -123,11 +160,10 @@ def leaf_counts(
         ``[S]`` int64.
 
     Example:
-        >>> is_leaf = np.array([False, True, True])
-        >>> leaf_counts(is_leaf, [0, 1, 3], [0, 0, 1], np.array([1, 3]), np.array([0])).tolist()
+        >>> leaf_counts(np.array([0, 1, 1]), [0, 1, 3], [0, 0, 1], np.array([1, 3]), np.array([0])).tolist()
         [2, 1, 1]
     """
-    count = is_leaf.astype(np.int64)
+    count = weight.copy()
     for level in range(len(level_slots) - 2, 0, -1):
         first, last = level_groups[level], level_groups[level + 1]
         if first < last:

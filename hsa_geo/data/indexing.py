@@ -12,18 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hsa_geo.data.contraction import Array, check_index, contract, leaf_counts
+from hsa_geo.data.contraction import Array, check_index, check_weights, contract, leaf_counts
 
 __all__ = ["plan_fields"]
 
 
 @torch.compiler.disable  # the compiler would take numpy arrays for tensors
-def plan_fields(tree_index: Tensor, tree_level: Tensor) -> dict[str, Any]:
+def plan_fields(
+    tree_index: Tensor, tree_level: Tensor, leaf_weight: Tensor | None = None
+) -> dict[str, Any]:
     """The fields of a :class:`~hsa_geo.data.TreePlan`, tensors on the CPU.
 
     Args:
         tree_index: ``[2, E]`` int64, parent and child of every edge; siblings in column order.
         tree_level: ``[M]`` int64, level of every node, root 0.
+        leaf_weight: ``[N]`` int64, how often every leaf counts; None for once.
 
     Returns:
         Values by name.
@@ -94,7 +97,13 @@ def plan_fields(tree_index: Tensor, tree_level: Tensor) -> dict[str, Any]:
     level_leaves = np.searchsorted(level[leaf_slot], bounds).tolist()
 
     group_parent = slot_of[owner]
-    count = leaf_counts(is_leaf, level_slots, level_groups, group_ptr, group_parent)
+    levels = (level_slots, level_groups, group_ptr, group_parent)
+    count = mass = leaf_counts(is_leaf.astype(np.int64), *levels)
+    weights = None if leaf_weight is None else check_weights(leaf_weight, len(leaf_row))
+    if weights is not None:
+        of_slot = np.zeros(slots, dtype=np.int64)
+        of_slot[leaf_slot] = weights[leaf_row]
+        mass = leaf_counts(of_slot, *levels)
     return {
         "num_nodes": m,
         "num_leaves": len(leaf_row),
@@ -115,6 +124,8 @@ def plan_fields(tree_index: Tensor, tree_level: Tensor) -> dict[str, Any]:
         "leaf_is_root": torch.from_numpy(leaf_is_root),
         "node_slot": _tensor(slot_of[down]),
         "count": _tensor(count),
+        "mass": _tensor(mass),
+        "leaf_weight": None if weights is None else _tensor(weights),
         "group_sizes": tuple(size.tolist()),
     }
 

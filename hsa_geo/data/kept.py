@@ -3,7 +3,7 @@
 Almost all slots are leaves in groups of leaves alone.  Such a group is ordinary attention, and
 the rest of the tree sees only its parent: a mean query, key and value and an energy.  So the
 dynamic program runs over the *kept* slots, which are all others: roots, inner slots, and leaves
-beside inner slots.
+beside inner slots or leaves that count several times.
 
 Everything is packed into one int64 tensor, which passes through ``torch.compile`` as a single
 input whose size alone varies, and which compiled kernels read without copies.
@@ -85,7 +85,7 @@ class KeptSlots(NamedTuple):
         top: ``[R]``, node whose position counts among the siblings.
         own: ``[R]``, node whose position counts in a leaf's own score; -1 for a leaf that is a
             whole tree, which has no position.
-        size: ``[R]``, number of leaves under the slot.
+        size: ``[R]``, number of leaves under the slot, as often as their weights say.
     """
 
     ptr: Tensor
@@ -118,12 +118,14 @@ def pack_kept(plan: TreePlan) -> Tensor:
     ptr, owner, slot_group = (
         t.numpy() for t in (plan.group_ptr, plan.group_parent, plan.slot_group)
     )
-    top, size, pair = (t.numpy() for t in (plan.slot_top, plan.count, plan.pair_start))
+    top, size, pair = (t.numpy() for t in (plan.slot_top, plan.mass, plan.pair_start))
     leaf_slot, leaf_row = plan.leaf_slot.numpy(), plan.leaf_row.numpy()
     width = np.diff(ptr)
     inner = np.zeros(groups + 1, dtype=bool)
     inner[slot_group[owner]] = True  # of roots: the last, which is no group
-    inner = inner[:-1]  # groups with a member that is no leaf
+    if plan.leaf_weight is not None:  # such leaves are kept, too
+        inner[slot_group[first:][size[first:] > plan.count.numpy()[first:]]] = True
+    inner = inner[:-1]  # groups with a member that is no leaf, or counts several times
     leaves = ~inner
     is_kept = np.ones(plan.num_slots, dtype=bool)
     is_kept[first:] = np.repeat(inner, width)

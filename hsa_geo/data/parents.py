@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hsa_geo.data.canonical import Canonical
 from hsa_geo.data.domain import Domain
-from hsa_geo.data.store import Kind, kind_of
+from hsa_geo.data.store import GIVEN_NODE_KEYS, Kind, kind_of
 from hsa_geo.errors import DomainError, ShapeError
 
 __all__ = ["Renumbering", "check_domains", "domain_tensor", "int_array", "pos_tensor", "to_tensors"]
@@ -127,7 +127,9 @@ def to_tensors(attrs: Mapping[str, Any]) -> dict[str, Any]:
             out[key] = value
     for key, value in out.items():
         stem = key.removesuffix("_index")
-        needed = key in ("x", "edge_index") or (stem != key and f"{stem}_x" in out)
+        needed = key in ("x", "edge_index", "tree_link", *GIVEN_NODE_KEYS) or (
+            stem != key and f"{stem}_x" in out
+        )
         needed |= key.endswith("_node") and isinstance(value, (int, list, tuple))
         if needed and not isinstance(value, Tensor):
             raise ShapeError(f"'{key}' is a {type(value).__name__}: give a tensor or an array.")
@@ -172,22 +174,24 @@ class Renumbering:
         """Attribute ``key`` in canonical order; ``attrs`` are all attributes."""
         kind = kind_of(key, attrs, value)
         n = len(self.row)
-        if kind in (Kind.TREE_EDGES, Kind.TREE_NODES) and key != "tree_pe":
+        if kind in (Kind.TREE_EDGES, Kind.TREE_NODES) and key not in GIVEN_NODE_KEYS:
             raise ShapeError(
                 f"'{key}' is computed from parent: pass domain=, pos= or name= instead."
             )
-        if kind in (Kind.NODE_IDS, Kind.LEAF_ROWS, Kind.GRAPH_EDGES):
+        if kind in (Kind.NODE_IDS, Kind.LEAF_ROWS, Kind.GRAPH_EDGES, Kind.TREE_LINKS):
             return self._references(key, value, kind)
-        if kind is Kind.TREE_NODES:  # tree_pe, one row per node
-            if not isinstance(value, Tensor) or value.dim() != 2 or len(value) != len(self.new_id):
-                raise ShapeError(f"'{key}' must be a tensor [{len(self.new_id)}, K].")
+        if kind is Kind.TREE_NODES:  # tree_pe, tree_span: one row per node
+            m, k = len(self.new_id), "K" if key == "tree_pe" else 2
+            fits = isinstance(value, Tensor) and value.dim() == 2 and len(value) == m
+            if not fits or k not in ("K", value.size(1)):
+                raise ShapeError(f"'{key}' must be a tensor [{m}, {k}].")
             return value[torch.argsort(self.new_id).to(value.device)]
         if key == "x" and (value.dim() == 0 or len(value) != n):
             raise ShapeError(
                 f"'x' has shape {list(value.shape)}, but the tree has {n} leaves: give one row "
                 "for each leaf, none for inner nodes."
             )
-        if kind in (Kind.MODALITY, Kind.NODE_ROWS) or not self.moved:
+        if kind in (Kind.MODALITY, Kind.NODE_ROWS, Kind.LINK_ROWS) or not self.moved:
             return value
         if isinstance(value, Tensor):
             rows = value.dim() > 0 and value.size(0) == n and "edge" not in key
@@ -197,7 +201,7 @@ class Renumbering:
         return value
 
     def _references(self, key: str, value: Any, kind: Kind) -> Tensor:
-        ids = kind is Kind.NODE_IDS
+        ids = kind in (Kind.NODE_IDS, Kind.TREE_LINKS)
         table, what = (self.new_id, "node ids") if ids else (self.new_row, "leaf rows")
         if not isinstance(value, Tensor) or value.layout is not torch.strided:
             raise ShapeError(f"'{key}' is a {type(value).__name__}: give a dense integer tensor.")

@@ -93,6 +93,9 @@ class TreePlan:
         leaf_is_root: ``[N]`` bool by row, whether the leaf is a whole tree.
         node_slot: ``[M]``, slot of every node; the nodes of a contracted chain share one.
         count: ``[S]``, number of leaves under the slot.
+        mass: ``[S]``, the same where a leaf counts as often as its weight says: ``|B|`` in all
+            formulas.
+        leaf_weight: ``[N]``, weights of the leaves by row, or None if all are 1.
 
     Example:
         >>> from hsa_geo.data import SignalTree
@@ -122,18 +125,24 @@ class TreePlan:
     leaf_is_root: Tensor
     node_slot: Tensor
     count: Tensor
+    mass: Tensor
+    leaf_weight: Tensor | None = None
     group_sizes: tuple[int, ...] = dataclasses.field(repr=False, default=())
     _packed: Tensor | None = dataclasses.field(repr=False, default=None)
 
     @classmethod
     @_lasting
-    def from_index(cls, tree_index: Tensor, tree_level: Tensor) -> Self:
+    def from_index(
+        cls, tree_index: Tensor, tree_level: Tensor, leaf_weight: Tensor | None = None
+    ) -> Self:
         """The plan of a tree or forest given by its edges and levels.
 
         Args:
             tree_index: ``[2, E]`` int64, parent and child of every edge; siblings in column
                 order.  Every node without a parent is a root of its own tree.
             tree_level: ``[M]`` int64, level of every node, root 0.
+            leaf_weight: ``[N]`` int64, a leaf counts as that many equal ones, at least one.
+                (default: one each)
 
         Returns:
             The plan, on the device of ``tree_index``.
@@ -148,7 +157,8 @@ class TreePlan:
             >>> TreePlan.from_index(index, torch.tensor([1, 1, 0])).num_leaves
             2
         """
-        fields, device = plan_fields(tree_index, tree_level), tree_index.device
+        fields = plan_fields(tree_index, tree_level, leaf_weight)
+        device = tree_index.device
         for name, value in fields.items():
             fields[name] = value.to(device) if isinstance(value, Tensor) else value
         plan = cls(**fields)
@@ -179,11 +189,11 @@ class TreePlan:
     @cached_property
     @_lasting
     def share(self) -> Tensor:
-        """``[S]`` float64, ``|B|/|A|`` of slot B under its parent A; 1 at roots."""
+        """``[S]`` float64, ``|B|/|A|`` (of masses) of slot B under its parent A; 1 at roots."""
         share = torch.ones(self.num_slots, dtype=torch.float64, device=self.device)
         kids = slice(self.num_trees, None)
         parent = self.group_parent[self.slot_group[kids]]
-        share[kids] = self.count[kids].double() / self.count[parent].double()
+        share[kids] = self.mass[kids].double() / self.mass[parent].double()
         return share
 
     @cached_property

@@ -15,23 +15,26 @@ from hsa_geo.errors import ShapeError, TreeError, UnsupportedError
 __all__ = ["restrict"]
 
 
-def restrict(tree: Any, leaves: Any) -> Any:
+def restrict(tree: Any, leaves: Any, *, keep_order: bool = False) -> Any:
     """The tree over some of the leaves: their ancestors stay, the rest is pruned.
 
     Chains of single children that arise stay too (they change nothing in HSA).  Leaves keep
-    their reading order, whatever the order of an index: a restriction is no permutation.
+    their order, whatever the order of an index, unless ``keep_order`` asks for it.
     Positions, domains and names are kept, attributes with one row per leaf are selected,
     modalities filtered to the leaves that stay, edges among leaves (``edge_index``,
     ``{name}_edge_index``, ...) with their attributes (``edge_attr``, ``{name}_edge_weight``,
-    ...) to those with both ends in; ``{name}_node`` refers to the same nodes as before.
+    ...) to those with both ends in, so are links among siblings (``tree_link``);
+    ``{name}_node`` refers to the same nodes as before.
     Everything else belongs to the whole tree and stays.
 
     Args:
         tree: One SignalTree.
         leaves: Bool mask ``[N]``, or the rows ``[K]`` of the leaves to keep.
+        keep_order: Number the leaves in the order of ``leaves``, as where a sampler has put its
+            seeds first; siblings keep theirs. (default: :obj:`False`)
 
     Returns:
-        A new tree, in canonical order, with a plan of its own.
+        A new tree, with its leaves in the order they were in (or in that of ``leaves``), with a plan of its own.
 
     Raises:
         ShapeError: If ``leaves`` is empty, has duplicates, is out of range, or is neither mask
@@ -52,12 +55,14 @@ def restrict(tree: Any, leaves: Any) -> Any:
             "batch.to_data_list(), and batch them again."
         )
     n, m = tree.num_leaves, tree.num_tree_nodes
-    rows = _rows(leaves, n).to(tree.tree_index.device)  # increasing
+    rows = _rows(leaves, n, keep_order).to(tree.tree_index.device)  # increasing, or as given
     Forest.of(tree)  # refuses what is no tree before anything is indexed with it
     keep = _with_ancestors(tree.tree_index, rows, m)
-    new_id = torch.cumsum(keep, 0) - 1
     new_row = torch.full((n,), -1, dtype=torch.int64, device=rows.device)
     new_row[rows] = torch.arange(len(rows), device=rows.device)
+    new_id = torch.cumsum(keep, 0) - 1
+    new_id[:n] = new_row
+    kept = torch.cat([rows, n + keep[n:].nonzero().squeeze(1)])  # old id of each new one
 
     values = tree.to_dict()
     out = type(tree)()
@@ -70,7 +75,11 @@ def restrict(tree: Any, leaves: Any) -> Any:
         if kind is Kind.TREE_EDGES:
             value = new_id[value[:, keep[value[1]]]]
         elif kind is Kind.TREE_NODES:
-            value = _select(value, keep.nonzero().squeeze(1))
+            value = _select(value, kept)
+        elif kind is Kind.TREE_LINKS:
+            value = new_id[value[:, _linked(value, keep)]]
+        elif kind is Kind.LINK_ROWS:
+            value = _select(value, _linked(values["tree_link"], keep))
         elif kind is Kind.NODE_IDS:
             value = _remap(tree, key, value, keep, new_id)
         elif kind is Kind.LEAF_ROWS:
@@ -92,8 +101,13 @@ def restrict(tree: Any, leaves: Any) -> Any:
     return out
 
 
-def _rows(leaves: Any, n: int) -> Tensor:
-    """Rows to keep, increasing."""
+def _linked(links: Tensor, keep: Tensor) -> Tensor:
+    """Columns of ``tree_link`` with both ends among the nodes that stay."""
+    return keep[links].all(dim=0).nonzero().squeeze(1)
+
+
+def _rows(leaves: Any, n: int, keep_order: bool) -> Tensor:
+    """Rows to keep, increasing unless their order is to be kept."""
     leaves = torch.as_tensor(leaves)
     if leaves.dim() != 1 or leaves.is_floating_point() or leaves.is_complex():
         raise ShapeError(
@@ -105,13 +119,15 @@ def _rows(leaves: Any, n: int) -> Tensor:
             raise ShapeError(f"the mask has {len(leaves)} entries for {n} leaves: give {n}.")
         rows = leaves.nonzero().squeeze(1)
     else:
-        rows = leaves.long().sort().values
+        given = leaves.long()
+        rows = given.sort().values
         bad = rows[(rows < 0) | (rows >= n)]
         if bad.numel():
             raise ShapeError(f"there is no leaf {int(bad[0])}: the tree has leaves 0..{n - 1}.")
         twice = rows[1:][rows[1:] == rows[:-1]]
         if twice.numel():
             raise ShapeError(f"leaf {int(twice[0])} is listed twice: list every leaf once.")
+        rows = given if keep_order else rows
     if len(rows) == 0:
         raise ShapeError("no leaf is kept, but a tree has at least one: keep some.")
     return rows

@@ -11,15 +11,22 @@ Conventions, used everywhere in hsa_geo:
 - Other attributes with N rows belong to the leaves, those with ``edge`` in their name and as many
   rows as ``edge_index`` has columns to the edges among leaves; what belongs to the whole tree has
   one row (``y [1, C]``).
-- In a batch ``tree_index`` and ``{name}_node`` shift by M, ``edge_index`` and a modality's
-  ``{m}_index`` by N, and nothing else shifts, whatever its name.  ``to_data_list()`` gives every
-  tensor, list and string back exactly; Python numbers become tensors, as PyG batches them.
+- ``tree_link [2, E]`` holds edges among siblings, ids of tree nodes, where their domain is a
+  graph; ``tree_link_weight [E]`` and other ``tree_link_...`` belong to its columns.
+- ``leaf_weight [N]`` int64, where a tree has it, lets a leaf count as that many equal leaves.
+- In a batch ``tree_index``, ``tree_link`` and ``{name}_node`` shift by M, ``edge_index`` and a
+  modality's ``{m}_index`` by N, and nothing else shifts, whatever its name.  ``to_data_list()``
+  gives every tensor, list and string back exactly; Python numbers become tensors, as PyG batches
+  them.
+
+Leaves in another order than depth-first (``keep_leaf_order``) are fine for everything that
+computes; the reading order is then ``plan.leaf_order``.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -27,7 +34,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from hsa_geo.data.canonical import canonical_order
+from hsa_geo.data.canonical import canonical_order, with_leaves_sorted
 from hsa_geo.data.domain import LEAF
 from hsa_geo.data.parents import (
     Renumbering,
@@ -37,18 +44,17 @@ from hsa_geo.data.parents import (
     pos_tensor,
     to_tensors,
 )
+from hsa_geo.data.plan_cache import PlanCache
 from hsa_geo.data.store import Kind, SignalStore, kind_of, leaf_count
-from hsa_geo.errors import ShapeError, TreeError, UnsupportedError
+from hsa_geo.errors import ShapeError, UnsupportedError
 
 if TYPE_CHECKING:
     import os
 
-    from hsa_geo.data.plan import TreePlan
-
 __all__ = ["SignalTree"]
 
 
-class SignalTree(Data):
+class SignalTree(PlanCache, Data):
     r"""A nested signal: leaves with features, and the rooted ordered tree above them.
 
     Build one with :meth:`from_parents` or a builder of :mod:`hsa_geo.builders`; the constructor
@@ -118,6 +124,7 @@ class SignalTree(Data):
         domain: int | Sequence[int] | np.ndarray | Tensor | None = None,
         pos: Sequence[Any] | np.ndarray | Tensor | None = None,
         name: Sequence[str] | None = None,
+        keep_leaf_order: bool = False,
         return_order: bool = False,
         **attrs: Any,
     ) -> Any:
@@ -133,6 +140,9 @@ class SignalTree(Data):
             pos: Position of every node in its parent's domain, ``[M]``, ``[M, 1]`` or ``[M, 2]``.
                 (default: zeros)
             name: Names of the nodes ``[M]``. (default: :obj:`None`)
+            keep_leaf_order: Number the leaves in order of increasing input id, even if that is no
+                reading order: leaf attributes, ``edge_index`` and ``{m}_index`` stay as given, as
+                when a hierarchy is laid over an existing graph. (default: :obj:`False`)
             return_order: Also return the input id of every canonical node. (default:
                 :obj:`False`)
             **attrs: Further attributes.  Tensors, arrays and lists with N rows are leaf
@@ -158,6 +168,8 @@ class SignalTree(Data):
         """
         ids = int_array(parent)
         canonical = canonical_order(ids)
+        if keep_leaf_order:
+            canonical = with_leaves_sorted(canonical)
         m, n, order = len(ids), canonical.num_leaves, canonical.order
         order_t = torch.from_numpy(order)
         leaf = torch.zeros(m, dtype=torch.bool)
@@ -206,19 +218,19 @@ class SignalTree(Data):
         kind = kind_of(key, self._store._mapping, value)
         if kind is Kind.GRAPH_EDGES:
             return super().__cat_dim__(key, value, *args, **kwargs)
-        return 1 if kind is Kind.TREE_EDGES else 0
+        return 1 if kind in (Kind.TREE_EDGES, Kind.TREE_LINKS) else 0
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         keys = self._store._mapping
         kind = kind_of(key, keys, value)
-        if kind in (Kind.NODE_IDS, Kind.LEAF_ROWS) and value.dtype not in (
+        if kind in (Kind.NODE_IDS, Kind.LEAF_ROWS, Kind.TREE_LINKS) and value.dtype not in (
             torch.int64,
             torch.int32,
         ):
             raise ShapeError(
                 f"'{key}' has dtype {value.dtype}, too small for the ids of a batch: give int64."
             )
-        if kind in (Kind.TREE_EDGES, Kind.NODE_IDS):
+        if kind in (Kind.TREE_EDGES, Kind.TREE_LINKS, Kind.NODE_IDS):
             return self.num_tree_nodes
         if kind in (Kind.LEAF_ROWS, Kind.GRAPH_EDGES):
             return self.num_leaves
@@ -251,80 +263,6 @@ class SignalTree(Data):
             "Batch.from_data_list([tree, other]), or build one tree of both."
         )
 
-    # The plan, a cache ######################################################
-
-    @property
-    def plan(self) -> TreePlan:
-        """The :class:`~hsa_geo.data.TreePlan` of this tree or batch, built once and cached.
-
-        The cache belongs to the very ``tree_index`` and ``tree_level`` tensors it was made from,
-        so a changed tree never sees an old plan; ``.to()`` and ``.pin_memory()`` move it along.
-        """
-        from hsa_geo.data.plan import TreePlan
-
-        cached = self._cached_plan()
-        if cached is None:
-            if "tree_index" not in self or "tree_level" not in self:
-                raise TreeError(
-                    "this SignalTree has no tree_index and tree_level: build it with "
-                    "SignalTree.from_parents or a builder."
-                )
-            cached = TreePlan.from_index(self.tree_index, self.tree_level)
-            if cached.num_leaves != self.num_leaves:
-                raise TreeError(
-                    f"the tree has {cached.num_leaves} leaves but num_nodes is {self.num_leaves}: "
-                    "use restrict(leaves) to remove leaves, or build a new tree."
-                )
-            self._remember(cached)
-        return cached
-
-    def _plan_key(self) -> tuple[Any, ...]:
-        index, level = self._store.get("tree_index"), self._store.get("tree_level")
-        return (index, level, _version(index), _version(level))
-
-    def _remember(self, plan: TreePlan) -> None:
-        self.__dict__["_plan"] = (self._plan_key(), plan)
-
-    def _cached_plan(self) -> TreePlan | None:
-        key, plan = self.__dict__.get("_plan", (None, None))
-        now = self._plan_key()
-        if plan is not None and key[0] is now[0] and key[1] is now[1] and key[2:] == now[2:]:
-            return plan
-        self.__dict__.pop("_plan", None)
-        return None
-
-    def _moved(self, move: Callable[[], Any], move_plan: Callable[[TreePlan], TreePlan]) -> Self:
-        plan = self._cached_plan()
-        move()
-        if plan is not None:
-            self._remember(move_plan(plan))
-        return self
-
-    def to(self, device: Any, *args: str, non_blocking: bool = False) -> Self:
-        """Move all tensors (or those named in ``args``) and the cached plan to ``device``."""
-        if args and not {"tree_index", "tree_level"} <= set(args):
-            return super().to(device, *args, non_blocking=non_blocking)
-        return self._moved(
-            lambda: super(SignalTree, self).to(device, *args, non_blocking=non_blocking),
-            lambda plan: plan.to(device, non_blocking=non_blocking),
-        )
-
-    def cpu(self, *args: str) -> Self:
-        """Move to the CPU, as :meth:`to`."""
-        return self.to("cpu", *args)
-
-    def cuda(self, device: Any = None, *args: str, non_blocking: bool = False) -> Self:
-        """Move to a CUDA device, as :meth:`to`."""
-        where = "cuda" if device is None else device
-        where = f"cuda:{where}" if isinstance(where, int) else where
-        return self.to(where, *args, non_blocking=non_blocking)
-
-    def pin_memory(self, *args: str) -> Self:
-        """Pin all tensors (or those named in ``args``) and the cached plan."""
-        return self._moved(
-            lambda: super(SignalTree, self).pin_memory(*args), lambda plan: plan.pin_memory()
-        )
-
     # Rooms of their own #####################################################
 
     def validate(self, raise_on_error: bool = True) -> bool:
@@ -333,11 +271,11 @@ class SignalTree(Data):
 
         return validate(self, raise_on_error)
 
-    def restrict(self, leaves: Tensor) -> Self:
+    def restrict(self, leaves: Tensor, *, keep_order: bool = False) -> Self:
         """The tree over a subset of leaves; see :func:`hsa_geo.data.restriction.restrict`."""
         from hsa_geo.data.restriction import restrict
 
-        return restrict(self, leaves)
+        return restrict(self, leaves, keep_order=keep_order)
 
     def as_graph(self) -> Data:
         """The tree as plain PyG ``Data``; see :func:`hsa_geo.data.views.as_graph`."""
@@ -393,13 +331,6 @@ class SignalTree(Data):
         """A copy with cloned tensors; the plan is not copied."""
         out = copy.copy(self).apply(lambda x: x.clone(), *args)
         return out
-
-
-def _version(value: Any) -> int:
-    """Counter of in-place changes; tensors made in inference mode have none."""
-    if not isinstance(value, Tensor) or value.is_inference():
-        return 0
-    return value._version
 
 
 def _size(value: Any) -> str:

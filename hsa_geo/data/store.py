@@ -17,10 +17,12 @@ from torch_geometric.data.storage import GlobalStorage
 
 from hsa_geo.errors import MixedKeysError, TreeError, UnsupportedError
 
-__all__ = ["Kind", "SignalStore", "kind_of", "leaf_count"]
+__all__ = ["GIVEN_NODE_KEYS", "NODE_KEYS", "Kind", "SignalStore", "kind_of", "leaf_count"]
 
-#: Attributes with one row per tree node.
-NODE_KEYS = ("tree_level", "tree_domain", "tree_pos", "tree_pe", "tree_name")
+#: Attributes with one row per tree node; the first four say what the tree is.
+NODE_KEYS = ("tree_level", "tree_domain", "tree_pos", "tree_name", "tree_pe", "tree_span")
+#: Those of them that builders give as they are: encodings of positions, places in the source.
+GIVEN_NODE_KEYS = ("tree_pe", "tree_span")
 
 
 class Kind(Enum):
@@ -28,6 +30,8 @@ class Kind(Enum):
 
     TREE_EDGES = "tree edges"  # tree_index: ids of tree nodes, [2, M-1]
     TREE_NODES = "tree nodes"  # tree_level, ...: one row per tree node
+    TREE_LINKS = "tree links"  # tree_link: ids of siblings joined by an edge, [2, E]
+    LINK_ROWS = "rows beside tree links"  # tree_link_...: one row per column of tree_link
     NODE_IDS = "tree node ids"  # {name}_node: values are ids of tree nodes
     NODE_ROWS = "rows beside node ids"  # {name}_...: one row per entry of {name}_node
     LEAF_ROWS = "leaf rows"  # {m}_index of a modality: values are leaf rows
@@ -69,6 +73,10 @@ def kind_of(key: str, keys: Iterable[str], value: Any = None) -> Kind:
         return Kind.TREE_EDGES
     if key in NODE_KEYS:
         return Kind.TREE_NODES
+    if key == "tree_link":
+        return Kind.TREE_LINKS
+    if key.startswith("tree_link_"):
+        return Kind.LINK_ROWS
     if key in ("edge_index", "adj_t", "face"):
         return Kind.GRAPH_EDGES
     if key.endswith("_node") and _is_integer(value):

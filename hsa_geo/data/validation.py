@@ -1,7 +1,8 @@
 """Every field of a SignalTree checked; an error names the field and the node.
 
 :func:`validate` accepts exactly what :meth:`SignalTree.from_parents`, batching and
-:meth:`SignalTree.restrict` make: trees in canonical order whose attributes fit them.
+:meth:`SignalTree.restrict` make: trees in canonical order, or with their leaves in another one
+(``keep_leaf_order``), whose attributes fit them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from hsa_geo.data.canonical import Ints, leaf_spans
+from hsa_geo.data.canonical import Ints, reading_starts
+from hsa_geo.data.contraction import check_weights
 from hsa_geo.data.domain import LEAF, Domain
 from hsa_geo.data.forest import Forest, flat_names
 from hsa_geo.data.store import Kind, kind_of
@@ -38,8 +40,8 @@ def validate(tree: Any, raise_on_error: bool = True) -> bool:
     """Check every field of a tree, or of every tree of a batch.
 
     Checked are shapes, dtypes and devices; one root per tree and levels; the canonical order
-    (leaves first in reading order, then inner nodes, deepest level first, ``tree_index`` sorted
-    by parent and rank); domains, -1 exactly at leaves; finite positions; names; the number of
+    (leaves first, then inner nodes, deepest level first and in reading order within a level,
+    ``tree_index`` sorted by parent); domains, -1 exactly at leaves; finite positions; names; the number of
     rows of leaf attributes, modalities and edges; and that everything that refers to a leaf or
     a tree node is in range.
 
@@ -188,18 +190,12 @@ def _check_order(forest: Forest) -> None:
     deeper = both & (level[1:] > level[:-1])
     fail(1 + np.flatnonzero(deeper), "is an inner node behind one of a higher level")
 
-    first, last, count = leaf_spans(forest.parent, level)
-    fail(
-        np.flatnonzero(last - first + 1 != count), "has leaves below it whose ids have gaps between"
-    )
-    swapped = both & (level[1:] == level[:-1]) & (first[1:] < first[:-1])
-    fail(1 + np.flatnonzero(swapped), "comes after a node of its level that is later in reading")
-
     above, child = forest.edge_parent, forest.edge_child
     unsorted = np.flatnonzero(above[1:] < above[:-1])
     fail(child[1:][unsorted], "has its column of tree_index before one of a smaller parent")
-    rank = np.flatnonzero((above[1:] == above[:-1]) & (first[child[1:]] < first[child[:-1]]))
-    fail(child[1:][rank], "stands behind a sibling that is later in reading order")
+    start = reading_starts(forest.parent, level, child)
+    swapped = both & (level[1:] == level[:-1]) & (start[1:] < start[:-1])
+    fail(1 + np.flatnonzero(swapped), "comes after a node of its level that is later in reading")
 
 
 def _check_domains(tree: Any, forest: Forest) -> None:
@@ -231,6 +227,16 @@ def _check_pos(tree: Any, forest: Forest) -> None:
     ):
         shape = list(pe.shape) if isinstance(pe, Tensor) else type(pe).__name__
         raise ShapeError(f"'tree_pe' has shape {shape}: it must be [{forest.num_nodes}, K].")
+    span = tree.to_dict().get("tree_span")
+    if span is not None and (
+        not isinstance(span, Tensor)
+        or span.shape != (forest.num_nodes, 2)
+        or span.dtype != torch.int64
+    ):
+        kind = type(span).__name__
+        if isinstance(span, Tensor):
+            kind = f"{span.dtype} {list(span.shape)}"
+        raise ShapeError(f"'tree_span' is {kind}: it must be int64 [{forest.num_nodes}, 2].")
 
 
 def _check_names(tree: Any) -> None:
@@ -273,6 +279,9 @@ def _check_leaves(tree: Any, forest: Forest | None) -> None:
                     "row for each."
                 )
             _check_device(tree, key, value)
+    if values.get("leaf_weight") is not None:
+        check_weights(values["leaf_weight"], leaves)
+        _check_device(tree, "leaf_weight", values["leaf_weight"])
     batch = values.get("batch")
     if isinstance(batch, Tensor) and forest is not None:
         expected = forest.tree[forest.is_leaf]
@@ -287,27 +296,21 @@ def _check_leaves(tree: Any, forest: Forest | None) -> None:
 def _check_references(tree: Any, key: str, value: Any) -> None:
     values = tree.to_dict()
     kind = kind_of(key, values, value)
-    if kind in (Kind.MODALITY, Kind.NODE_ROWS):
+    if kind in (Kind.MODALITY, Kind.NODE_ROWS, Kind.LINK_ROWS):
         _check_device(tree, key, value)
-        owner = f"{key.rpartition('_')[0]}_node"
-        rows = len(value) if isinstance(value, (list, tuple)) or _has_rows(value) else None
-        if kind is Kind.NODE_ROWS and rows not in (None, len(values[owner])):
-            raise ShapeError(
-                f"'{key}' has {rows} rows, but '{owner}' has {len(values[owner])}: give one "
-                "row for each."
-            )
+        _check_rows_beside(key, value, kind, values)
         return
     if kind is Kind.OTHER:
         if key.endswith("_node") and isinstance(value, (int, list, tuple)):
             raise ShapeError(f"'{key}' is a {type(value).__name__}: give an int64 tensor of ids.")
         return
-    if kind not in (Kind.NODE_IDS, Kind.LEAF_ROWS, Kind.GRAPH_EDGES):
+    if kind not in (Kind.NODE_IDS, Kind.LEAF_ROWS, Kind.GRAPH_EDGES, Kind.TREE_LINKS):
         return
     if not isinstance(value, Tensor):
         raise ShapeError(f"'{key}' is a {type(value).__name__}: give an int64 tensor.")
     if value.layout is not torch.strided:  # adj_t
         return
-    if kind is Kind.GRAPH_EDGES and (
+    if kind in (Kind.GRAPH_EDGES, Kind.TREE_LINKS) and (
         value.dim() != 2 or (key != "face" and value.size(0) != 2)
     ):  # edges
         raise ShapeError(f"'{key}' has shape {list(value.shape)}: it must be [2, E].")
@@ -322,11 +325,47 @@ def _check_references(tree: Any, key: str, value: Any) -> None:
     if value.dtype != torch.int64:
         raise ShapeError(f"'{key}' has dtype {value.dtype}: it must be torch.int64.")
     _check_device(tree, key, value)
-    size = len(tree.tree_level) if kind is Kind.NODE_IDS else int(values["num_nodes"])
+    nodes = kind in (Kind.NODE_IDS, Kind.TREE_LINKS)
+    size = len(tree.tree_level) if nodes else int(values["num_nodes"])
     bad = value[(value < 0) | (value >= size)]
     if bad.numel():
-        what = "tree nodes" if kind is Kind.NODE_IDS else "leaves"
+        what = "tree nodes" if nodes else "leaves"
         raise ShapeError(f"'{key}' holds {int(bad[0])}, but the {what} are 0..{size - 1}.")
+    if kind is Kind.TREE_LINKS:
+        _check_links(tree, value)
+
+
+def _check_rows_beside(key: str, value: Any, kind: Kind, values: dict[str, Any]) -> None:
+    """``{name}_...`` beside ``{name}_node``, and ``tree_link_...`` beside ``tree_link``."""
+    rows = len(value) if isinstance(value, (list, tuple)) or _has_rows(value) else None
+    if kind is Kind.LINK_ROWS:
+        links = values.get("tree_link")
+        needed = links.size(1) if isinstance(links, Tensor) and links.dim() == 2 else 0
+        if rows != needed:
+            raise ShapeError(
+                f"'{key}' has {rows} rows, but 'tree_link' has {needed} columns: give one row for "
+                "each."
+            )
+    owner = f"{key.rpartition('_')[0]}_node"
+    if kind is Kind.NODE_ROWS and rows not in (None, len(values[owner])):
+        raise ShapeError(
+            f"'{key}' has {rows} rows, but '{owner}' has {len(values[owner])}: give one row for "
+            "each."
+        )
+
+
+def _check_links(tree: Any, links: Tensor) -> None:
+    """Links join children of one node."""
+    parent = torch.full_like(tree.tree_level, -1)
+    parent[tree.tree_index[1]] = tree.tree_index[0]
+    above = parent[links]
+    bad = ((above[0] != above[1]) | (above[0] < 0)).nonzero()
+    if bad.numel():
+        a, b = links[:, int(bad[0])].tolist()
+        raise ShapeError(
+            f"'tree_link' joins nodes {a} and {b}, which are no siblings: edges between leaves of "
+            "different parents belong into edge_index."
+        )
 
 
 def _has_rows(value: Any) -> bool:

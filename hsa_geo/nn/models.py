@@ -150,7 +150,7 @@ class SubtreeClassifier(nn.Module):
         )
         plan = tree.plan
         slot = plan.node_slot[nodes] if nodes is not None else slice(plan.num_trees)
-        total = subtree_mean(leaf, tree, nodes) * plan.count[slot][:, None]
+        total = subtree_mean(leaf, tree, nodes) * plan.mass[slot][:, None]
         return deep + total[:, :-1] / (total[:, -1:] + 1).sqrt()
 
     def embedding_parameters(self) -> list[Tensor]:

@@ -15,7 +15,7 @@ __all__ = ["SubtreeReadout", "subtree_mean"]
 
 
 def subtree_mean(x: Tensor, tree: SignalTree | TreePlan, nodes: Tensor | None = None) -> Tensor:
-    """Mean of the leaf features under given nodes.
+    """Mean of the leaf features under given nodes, with their weights if they have any.
 
     Args:
         x: Leaf features ``[N, ...]``.
@@ -63,8 +63,11 @@ def subtree_mean(x: Tensor, tree: SignalTree | TreePlan, nodes: Tensor | None = 
     place = torch.arange(int(ptr[-1]), device=plan.device) + torch.repeat_interleave(shift, count)
     rows = plan.leaf_order[place]
     wide = torch.promote_types(x.dtype, torch.float32)  # a sum overflows half precision
-    total = segment_sum(x.index_select(0, rows).to(wide), ptr)
-    mean = total / count.to(wide).view(-1, *[1] * (x.dim() - 1))
+    leaves = x.index_select(0, rows).to(wide)
+    if plan.leaf_weight is not None:
+        leaves = leaves * plan.leaf_weight[rows].to(wide).view(-1, *[1] * (x.dim() - 1))
+    total = segment_sum(leaves, ptr)
+    mean = total / plan.mass[slots].to(wide).view(-1, *[1] * (x.dim() - 1))
     return mean.to(x.dtype) if x.is_floating_point() else mean
 
 

@@ -42,8 +42,9 @@ class AttentionWeights:
 
     Attributes:
         pair_nodes: ``[2, P]``, node ids of B and C of every ordered sibling pair.
-        pair: ``[P, H]``, theta_ij of every leaf i under B and j under C.
-        leaf: ``[N, H]``, theta_ii of every leaf.
+        pair: ``[P, H]``, theta_ij of every leaf i under B and j under C (of each copy, where a
+            leaf counts several times).
+        leaf: ``[N, H]``, theta_ii of every leaf (of all its copies together).
         plan: The plan they belong to.
     """
 
@@ -53,7 +54,7 @@ class AttentionWeights:
     plan: TreePlan
 
     def to_dense(self) -> Tensor:
-        """Theta as ``[H, N, N]``; zero between leaves of different trees.
+        """Theta as ``[H, N, N]``; zero between leaves of different trees; copies of a leaf added.
 
         Example:
             >>> from hsa_geo.data import SignalTree
@@ -262,7 +263,7 @@ def attention_weights(
 def weights_of(solution: Solution, plan: TreePlan, mask: Dropout | None) -> AttentionWeights:
     """The weights of a solution: theta_ij = c_A a_BC / |C| = c_A exp(s_BC) / Z_B."""
     pairs, first = plan.pairs, plan.num_trees
-    log_count = plan.count[first:].to(solution.log_share.dtype).log()[:, None]
+    log_count = plan.mass[first:].to(solution.log_share.dtype).log()[:, None]
     score = pair_scores(
         solution.sibling._replace(key_term=solution.sibling.key_term - log_count), plan
     )
@@ -349,4 +350,7 @@ def _dense(pair: Tensor, leaf: Tensor, plan: TreePlan) -> Tensor:
     j = plan.leaf_start[pairs.source][of] + place % columns[of]
     public = torch.full((n, n), -1, device=plan.device)
     public[plan.leaf_order[i], plan.leaf_order[j]] = pairs.public[of]
-    return own + torch.where(public >= 0, pair[public.clamp(min=0)].permute(2, 0, 1), 0.0)
+    others = torch.where(public >= 0, pair[public.clamp(min=0)].permute(2, 0, 1), 0.0)
+    if plan.leaf_weight is not None:
+        others = others * plan.leaf_weight.to(pair.dtype)
+    return own + others

@@ -96,7 +96,7 @@ def solve(x: Inputs, passes: Passes, mask: Dropout | None = None) -> Solution:
     query, key, value, *rest = passes.means(leaves, plan)
 
     # Sibling scores, all levels at once.
-    key_term = plan.count[first:].to(value.dtype).log()[:, None].expand(-1, heads)  # log|C|
+    key_term = plan.mass[first:].to(value.dtype).log()[:, None].expand(-1, heads)  # log|C|
     if x.term is not None:
         key_term = key_term + rest[0][first:, :, 0]
     sibling = SiblingInput(
@@ -167,6 +167,8 @@ def _own_scores(x: Inputs) -> Tensor:
     own = (x.query * x.key).sum(-1) * x.scale
     if x.term is not None:
         own = own + x.term
+    if plan.leaf_weight is not None:  # w equal leaves: log(w exp(s_ii))
+        own = own + plan.leaf_weight.to(own.dtype).log()[:, None]
     own = own.index_select(0, plan.leaf_row)
     if x.pos is not None:  # the leaf's own e, zero where the leaf is a root
         e = x.pos.index_select(0, plan.slot_bottom[plan.leaf_slot])

@@ -79,7 +79,8 @@ def as_plan(tree: Any, x: Any = None) -> TreePlan:
         ShapeError: If ``tree`` is something else.
     """
     if isinstance(tree, SignalTree) and x is not None and within_compile(x):
-        return cast(TreePlan, packed_plan(tree.tree_index, tree.tree_level, x.size(0)))
+        weight = tree.leaf_weight if "leaf_weight" in tree else None
+        return cast(TreePlan, packed_plan(tree.tree_index, tree.tree_level, x.size(0), weight))
     if isinstance(tree, (TreePlan, PackedPlan)):
         return cast(TreePlan, tree)
     if isinstance(tree, SignalTree):
@@ -224,8 +225,10 @@ def query_energy(x: Inputs) -> Tensor:
     """``[B, H]``, mean of ``|q|^2 scale / 2`` over the leaves of each tree: under the l2 energy,
     what phi has from the queries alone."""
     plan, norm = x.plan, x.query.square().sum(-1) * (x.scale / 2)
+    if plan.leaf_weight is not None:
+        norm = norm * plan.leaf_weight[:, None]
     total = norm.new_zeros(plan.num_trees, norm.size(1)).index_add(0, plan.leaf_tree, norm)
-    return total / plan.count[: plan.num_trees, None]
+    return total / plan.mass[: plan.num_trees, None]
 
 
 def dropout_mask(plan: TreePlan, heads: int, p: float, like: Tensor) -> Dropout | None:

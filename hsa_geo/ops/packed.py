@@ -23,13 +23,16 @@ def within_compile(x: Any) -> bool:
     return torch.compiler.is_compiling() and HAS_NUMBA and x.device.type == "cpu"
 
 
-def packed_plan(tree_index: Tensor, tree_level: Tensor, num_leaves: int) -> PackedPlan:
+def packed_plan(
+    tree_index: Tensor, tree_level: Tensor, num_leaves: int, leaf_weight: Tensor | None = None
+) -> PackedPlan:
     """The plan of a tree or batch, made within the graph.
 
     Args:
         tree_index: ``[2, E]``.
         tree_level: ``[M]``.
         num_leaves: Number of leaves, as far as the features say.
+        leaf_weight: ``[N]``, how often every leaf counts. (default: once)
 
     Returns:
         The plan.
@@ -39,7 +42,7 @@ def packed_plan(tree_index: Tensor, tree_level: Tensor, num_leaves: int) -> Pack
         >>> plan.num_leaves, plan.num_nodes
         (2, 3)
     """
-    return PackedPlan(_pack(tree_index, tree_level), num_leaves, tree_level.size(0))
+    return PackedPlan(_pack(tree_index, tree_level, leaf_weight), num_leaves, tree_level.size(0))
 
 
 def tree_means(x: Tensor, plan: TreePlan | PackedPlan) -> Tensor:
@@ -71,12 +74,12 @@ def _means(x: Tensor, tree: Tensor, count: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("hsa_geo::packed_plan", mutates_args=(), device_types="cpu")
-def _pack(tree_index: Tensor, tree_level: Tensor) -> Tensor:
-    return TreePlan.from_index(tree_index, tree_level).packed
+def _pack(tree_index: Tensor, tree_level: Tensor, leaf_weight: Tensor | None) -> Tensor:
+    return TreePlan.from_index(tree_index, tree_level, leaf_weight).packed
 
 
 @_pack.register_fake
-def _(tree_index: Tensor, tree_level: Tensor) -> Tensor:
+def _(tree_index: Tensor, tree_level: Tensor, leaf_weight: Tensor | None) -> Tensor:
     return tree_index.new_empty(torch.library.get_ctx().new_dynamic_size())
 
 

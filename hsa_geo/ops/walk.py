@@ -63,14 +63,14 @@ class _FromLeaves(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, plan: TreePlan, mean: bool) -> Tensor:
         ctx.plan, ctx.mean = plan, mean
         out = x.new_zeros((plan.num_slots, *x.shape[1:]))
-        out.index_copy_(0, plan.row_slot, x)
+        out.index_copy_(0, plan.row_slot, _weighted(x, plan) if mean else x)
         for level in reversed(range(1 if mean else 2, plan.num_levels)):
             above, low, high = plan.level_slots[level - 1 : level + 2]
             parent = plan.slot_parent[low - plan.num_trees : high - plan.num_trees] - above
             out[above:low].index_add_(0, parent, out[low:high])
         if not mean:
             return out[plan.num_trees :]
-        _divide_inner_(out, plan)
+        _divide_(out, plan)
         return out
 
     @staticmethod
@@ -86,21 +86,33 @@ class _ToLeaves(torch.autograd.Function):
         ctx.plan, ctx.mean = plan, mean
         if mean:
             out = x.clone(memory_format=torch.contiguous_format)
-            _divide_inner_(out, plan)
+            _divide_(out, plan)
         else:
             out = torch.cat([x.new_zeros((plan.num_trees, *x.shape[1:])), x])
         for level in range(1 if mean else 2, plan.num_levels):
             low, high = plan.level_slots[level : level + 2]
             parent = plan.slot_parent[low - plan.num_trees : high - plan.num_trees]
             out[low:high] += out.index_select(0, parent)
-        return out.index_select(0, plan.row_slot)
+        out = out.index_select(0, plan.row_slot)
+        return _weighted(out, plan) if mean else out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return _FromLeaves.apply(grad, ctx.plan, ctx.mean), None, None
 
 
-def _divide_inner_(x: Tensor, plan: TreePlan) -> None:
+def _weighted(x: Tensor, plan: TreePlan) -> Tensor:
+    """Rows of leaves as often as they count."""
+    if plan.leaf_weight is None:
+        return x
+    return x * plan.leaf_weight.to(x.dtype).view(-1, *[1] * (x.dim() - 1))
+
+
+def _divide_(x: Tensor, plan: TreePlan) -> None:
+    """Sums to means; those of leaves are there already, unless they count several times."""
+    if plan.leaf_weight is not None:
+        x.div_(plan.mass.to(x.dtype).view(-1, *[1] * (x.dim() - 1)))
+        return
     inner = plan.group_parent
-    count = plan.count[inner].to(x.dtype).view(-1, *[1] * (x.dim() - 1))
+    count = plan.mass[inner].to(x.dtype).view(-1, *[1] * (x.dim() - 1))
     x.index_copy_(0, inner, x.index_select(0, inner) / count)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hsa_geo._optional import require
 from hsa_geo.data import LEAF, Domain, SignalTree
-from hsa_geo.data.store import Kind, kind_of
+from hsa_geo.data.store import GIVEN_NODE_KEYS, Kind, kind_of
 from hsa_geo.errors import UnsupportedError
 from hsa_geo.ops.plain_tree import PlainTree
 
@@ -271,13 +271,15 @@ def shuffle_siblings(tree: SignalTree, *, seed: int = 0) -> tuple[SignalTree, Te
     attrs = {}
     for key, value in tree.to_dict().items():
         kind = kind_of(key, tree.keys(), value)
-        if key == "num_nodes" or (kind in (Kind.TREE_EDGES, Kind.TREE_NODES) and key != "tree_pe"):
+        if key == "num_nodes" or (
+            kind in (Kind.TREE_EDGES, Kind.TREE_NODES) and key not in GIVEN_NODE_KEYS
+        ):
             continue
-        if kind is Kind.NODE_IDS:
+        if kind in (Kind.NODE_IDS, Kind.TREE_LINKS):
             value = new_id[value]
         elif kind in (Kind.LEAF_ROWS, Kind.GRAPH_EDGES):
             value = row.argsort()[value]
-        elif key == "tree_pe":
+        elif key in GIVEN_NODE_KEYS:
             value = value[order]
         elif kind is Kind.OTHER and tree.is_node_attr(key):
             value = value[row] if isinstance(value, Tensor) else [value[i] for i in row.tolist()]

@@ -35,7 +35,16 @@ def full_tree(seed: int = 0, *, max_leaves: int = 12, **attrs: Any) -> SignalTre
     def ids(count: int, high: int) -> Tensor:
         return torch.randint(0, high, (count,), generator=generator)
 
+    # Some ordered pairs of siblings, as edges of a graph among them.
+    above = np.array(parents)
+    siblings = np.argwhere((above[:, None] == above) & (above >= 0) & ~np.eye(m, dtype=bool))
+    links = torch.from_numpy(siblings[rng.random(len(siblings)) < 0.3].T.copy())
     values = {
+        "tree_link": links,
+        "tree_link_weight": torch.rand(links.size(1), generator=generator),
+        "tree_pe": torch.randn(m, 3, generator=generator),
+        "tree_span": ids(2 * m, 99).view(m, 2),
+        "leaf_weight": 1 + ids(n, 4),
         "x": torch.randn(n, 4, generator=generator),
         "edge_index": torch.stack([ids(edges, n), ids(edges, n)]),
         "edge_attr": torch.randn(edges, 2, generator=generator),

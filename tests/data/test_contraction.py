@@ -57,6 +57,6 @@ def test_shapes_are_checked():
 
 
 def test_counts_add_up():
-    is_leaf = np.array([False, False, True, True, True])  # root; inner, leaf; two leaves
-    got = leaf_counts(is_leaf, [0, 1, 3, 5], [0, 0, 1, 2], np.array([1, 3, 5]), np.array([0, 1]))
+    weight = np.array([0, 0, 1, 1, 1])  # root; inner, leaf; two leaves
+    got = leaf_counts(weight, [0, 1, 3, 5], [0, 0, 1, 2], np.array([1, 3, 5]), np.array([0, 1]))
     assert got.tolist() == [3, 2, 1, 1, 1]

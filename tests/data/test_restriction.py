@@ -221,3 +221,36 @@ def test_validate_counts_rows_beside_node_ids():
     tree.form_label = torch.tensor([1, 2])
     with pytest.raises(ShapeError, match=r"form_label.*2 rows.*form_node.*1"):
         tree.validate()
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 999), data=st.data())
+def test_the_order_of_the_leaves_can_be_that_of_the_index(seed, data):
+    tree = full_tree(seed)
+    tree.leaf_y = torch.arange(tree.num_leaves)
+    del tree.region_node  # may refer to what is pruned
+    leaves = data.draw(st.permutations(range(tree.num_leaves)))
+    leaves = torch.tensor(leaves[: data.draw(st.integers(1, len(leaves)))])
+    plain, kept = tree.restrict(leaves), tree.restrict(leaves, keep_order=True)
+    assert kept.validate()
+    assert kept.leaf_y.tolist() == leaves.tolist()
+    assert kept.leaf_y[kept.plan.leaf_order].tolist() == plain.leaf_y.tolist()
+    # The same tree: every node has the name of its parent's in both.
+    above = [
+        sorted((t.tree_name[c], t.tree_name[p]) for p, c in t.tree_index.t().tolist())
+        for t in (plain, kept)
+    ]
+    assert above[0] == above[1]
+    for key in ("edge_index", "text_index"):
+        assert sorted(kept.leaf_y[kept[key]].flatten().tolist()) == sorted(
+            plain.leaf_y[plain[key]].flatten().tolist()
+        )
+    links = [
+        sorted(
+            (t.tree_name[a], t.tree_name[b], w)
+            for (a, b), w in zip(t.tree_link.t().tolist(), t.tree_link_weight.tolist())
+        )
+        for t in (tree, plain, kept)
+    ]
+    names = set(plain.tree_name)
+    assert links[1] == links[2] == [link for link in links[0] if {*link[:2]} <= names]

@@ -6,12 +6,13 @@ import pytest
 import torch
 from data_cases import NAMES, PAGE, full_tree, full_trees, page_tree
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch_geometric.data import Batch
 
 from hsa_geo.data import Domain, SignalTree
 from hsa_geo.data.validation import validate
 from hsa_geo.errors import DomainError, HSAError, HSAWarning, ShapeError, TreeError
-from hsa_geo.testing import SHAPES, random_tree, trees
+from hsa_geo.testing import SHAPES, random_parents, random_tree, trees
 
 # Ids of page_tree: leaves 0..6, then list 7, head 8, end 9, page 10
 
@@ -113,15 +114,13 @@ BROKEN = {
     "root level": (edit("tree_level", 10, 1), TreeError, "node 10 has level 1 but is a root"),
     "level": (edit("tree_level", 0, 7), TreeError, "node 0 has level 7.*node 8, has level 1"),
     "columns": (swap("tree_index", 0, 5, dim=1), TreeError, "column of tree_index"),
-    "siblings": (swap("tree_index", 0, 1, dim=1), TreeError, "node 1 stands behind a sibling"),
-    "leaf ids": (relabel([1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10]), TreeError, "node 7.*gaps|node [79]"),
     "deep last": (
         relabel([0, 1, 2, 3, 4, 5, 6, 9, 8, 7, 10]),
         TreeError,
         "node 9 is an inner node behind one of a higher level|node [89]",
     ),
     "same level": (
-        relabel([0, 1, 2, 3, 4, 5, 6, 7, 9, 8, 10]),
+        swap("tree_index", 7, 9, dim=1),
         TreeError,
         "node 9 comes after a node of its level",
     ),
@@ -141,6 +140,13 @@ BROKEN = {
     "nan": (edit("tree_pos", 5, 1, float("nan")), ShapeError, "node 5 has position"),
     "inf": (edit("tree_pos", 9, 0, float("inf")), ShapeError, "node 9 has position"),
     "pe rows": (edit("tree_pe", torch.zeros(7, 3)), ShapeError, r"\[7, 3\].*\[11, K\]"),
+    "span type": (edit("tree_span", torch.zeros(11, 2)), ShapeError, "float32 .*int64"),
+    "span rows": (edit("tree_span", torch.zeros(7, 2).long()), ShapeError, r"\[7, 2\].*\[11, 2\]"),
+    "link shape": (edit("tree_link", torch.zeros(3, 2).long()), ShapeError, r"\[2, E\]"),
+    "link range": (edit("tree_link", torch.tensor([[0], [11]])), ShapeError, "holds 11"),
+    "link apart": (edit("tree_link", torch.tensor([[0], [9]])), ShapeError, "nodes 0 and 9.*sibl"),
+    "link of the root": (edit("tree_link", torch.tensor([[10], [10]])), ShapeError, "no siblings"),
+    "link weight": (edit("tree_link_weight", torch.zeros(2)), ShapeError, "2 rows.*0 columns"),
     "pe type": (edit("tree_pe", "?"), ShapeError, "tree_pe.*str"),
     "names": (edit("tree_name", NAMES[:-1]), ShapeError, "10 names for 11 nodes"),
     "name type": (edit("tree_name", [*NAMES[:-1], 3]), ShapeError, "name of node 10 is 3"),
@@ -197,6 +203,39 @@ def test_what_is_broken_is_named(case):
     assert str(caught.value).endswith(".")
     with pytest.warns(HSAWarning, match=re.escape(str(caught.value))):
         assert tree.validate(raise_on_error=False) is False
+
+
+def test_leaves_may_be_in_any_order():
+    tree = page_tree(x=torch.rand(7, 2))
+    relabel([1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10])(tree)
+    assert tree.validate()
+    tree = page_tree()
+    swap("tree_index", 0, 1, dim=1)(tree)
+    assert tree.validate()
+    assert tree.plan.leaf_order.tolist() != list(range(7))
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 999))
+def test_trees_with_leaves_in_given_order_are_valid(seed):
+    parents = random_parents(seed)
+    generator = torch.Generator().manual_seed(seed)
+    shuffle = torch.randperm(len(parents), generator=generator)
+    parent = torch.tensor(parents)
+    mixed = torch.full_like(parent, -1)
+    has = parent >= 0
+    mixed[shuffle[has]] = shuffle[parent[has]]
+    n = int(SignalTree.from_parents(mixed).num_nodes)
+    kept, order = SignalTree.from_parents(
+        mixed, keep_leaf_order=True, return_order=True, x=torch.arange(n)
+    )
+    assert kept.validate()
+    assert kept.x.tolist() == list(range(n))
+    assert order[:n].tolist() == sorted(order[:n].tolist())
+    canonical, by = SignalTree.from_parents(mixed, return_order=True)
+    assert order[n:].tolist() == by[n:].tolist()
+    assert order[kept.plan.leaf_order].tolist() == by[:n].tolist()
+    assert kept.restrict(torch.arange(n)).tree_index.tolist() == kept.tree_index.tolist()
 
 
 def test_empty_tree():

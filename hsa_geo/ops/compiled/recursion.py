@@ -97,6 +97,7 @@ def means_up(
             for d in range(v.dim):
                 to_v[d] = value[d]
             own *= scale
+            own += mean_q.dtype.type(math.log(kept.size[c]))  # as often as the leaf counts
             if term.size > 0:
                 mean_term[c, h] = term[row * heads + h]
                 own += mean_term[c, h]
