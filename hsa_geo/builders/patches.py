@@ -123,12 +123,15 @@ def decoding() -> Iterator[None]:
         hsa_geo.errors.BuilderError: the image cannot be decoded (EOFError: no more bytes): ...
     """
     image_module = require("PIL.Image", extra="image", purpose="reading images")
+    unknown = require("PIL", extra="image", purpose="reading images").UnidentifiedImageError
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the decoder: sizes are checked here
             yield
     except HSAError:
         raise
+    except unknown:
+        raise BuilderError("the bytes are no image of a known format: skip them.") from None
     except image_module.DecompressionBombError as error:
         raise LimitError(
             f"the image has too many pixels: {error} If you trust it, raise "

@@ -160,7 +160,8 @@ def leaf_counts(
         ``[S]`` int64.
 
     Example:
-        >>> leaf_counts(np.array([0, 1, 1]), [0, 1, 3], [0, 0, 1], np.array([1, 3]), np.array([0])).tolist()
+        >>> ptr, owner = np.array([1, 3]), np.array([0])
+        >>> leaf_counts(np.array([0, 1, 1]), [0, 1, 3], [0, 0, 1], ptr, owner).tolist()
         [2, 1, 1]
     """
     count = weight.copy()

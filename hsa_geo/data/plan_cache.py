@@ -29,7 +29,8 @@ class PlanCache(Base):
         """The :class:`~hsa_geo.data.TreePlan` of this tree or batch, built once and cached.
 
         The cache belongs to the very ``tree_index``, ``tree_level`` and ``leaf_weight`` tensors it
-        was made from, so a changed tree never sees an old plan; ``.to()`` and ``.pin_memory()`` move it along.
+        was made from, so a changed tree never sees an old plan; ``.to()`` and ``.pin_memory()``
+        move it along.
         """
         from hsa_geo.data.plan import TreePlan
 

@@ -34,7 +34,8 @@ def restrict(tree: Any, leaves: Any, *, keep_order: bool = False) -> Any:
             seeds first; siblings keep theirs. (default: :obj:`False`)
 
     Returns:
-        A new tree, with its leaves in the order they were in (or in that of ``leaves``), with a plan of its own.
+        A new tree, with its leaves in the order they were in (or in that of ``leaves``), and with
+        a plan of its own.
 
     Raises:
         ShapeError: If ``leaves`` is empty, has duplicates, is out of range, or is neither mask

@@ -41,9 +41,9 @@ def validate(tree: Any, raise_on_error: bool = True) -> bool:
 
     Checked are shapes, dtypes and devices; one root per tree and levels; the canonical order
     (leaves first, then inner nodes, deepest level first and in reading order within a level,
-    ``tree_index`` sorted by parent); domains, -1 exactly at leaves; finite positions; names; the number of
-    rows of leaf attributes, modalities and edges; and that everything that refers to a leaf or
-    a tree node is in range.
+    ``tree_index`` sorted by parent); domains, -1 exactly at leaves; finite positions; names; the
+    number of rows of leaf attributes, modalities and edges; weights; and that everything that
+    refers to a leaf or a tree node is in range.
 
     Args:
         tree: A SignalTree or a batch of them.

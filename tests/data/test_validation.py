@@ -232,7 +232,7 @@ def test_trees_with_leaves_in_given_order_are_valid(seed):
     assert kept.validate()
     assert kept.x.tolist() == list(range(n))
     assert order[:n].tolist() == sorted(order[:n].tolist())
-    canonical, by = SignalTree.from_parents(mixed, return_order=True)
+    _, by = SignalTree.from_parents(mixed, return_order=True)
     assert order[n:].tolist() == by[n:].tolist()
     assert order[kept.plan.leaf_order].tolist() == by[:n].tolist()
     assert kept.restrict(torch.arange(n)).tree_index.tolist() == kept.tree_index.tolist()
