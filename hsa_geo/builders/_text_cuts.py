@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -104,7 +104,7 @@ def _in_paragraphs(text: str, paragraphs: Ints, cutter: Callable[[str], list[int
     """Cuts of every paragraph that is not blank, which the cutter is given without its blanks."""
     cuts: list[int] = []
     bounds = [*paragraphs.tolist(), len(text)]
-    for start, end in zip(bounds, bounds[1:]):
+    for start, end in pairwise(bounds):
         piece = text[start:end].rstrip()
         start += len(piece)
         piece = piece.lstrip()

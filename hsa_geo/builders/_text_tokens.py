@@ -90,8 +90,8 @@ def read_tokens(
         names = [text[s:e] for s, e in zip(start.tolist(), end.tolist())]
     else:
         raise BuilderError(
-            f'tokenizer={quote(repr(tokenizer))} is neither "words", a function nor a tokenizer: load one '
-            "first, e.g. AutoTokenizer.from_pretrained(...)."
+            f'tokenizer={quote(repr(tokenizer))} is neither "words", a function nor a '
+            "tokenizer: load one first, e.g. AutoTokenizer.from_pretrained(...)."
         )
     ids = ids_of_words(names, HASH_BUCKETS if buckets is None else buckets)
     counts = np.fromiter(map(len, ids), np.int64, count=len(ids))

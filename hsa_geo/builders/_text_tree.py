@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from hsa_geo.builders._text_spans import Blanks, Ints
 from hsa_geo.builders._text_tokens import Tokens

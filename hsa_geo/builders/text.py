@@ -14,11 +14,12 @@ The rules, once:
   that no small letter follows, and behind the full stops of Chinese and Japanese, blank or not.
   So ``Dr. Smith`` is cut: the library ``sentencex`` knows abbreviations, in the text's language.
 - A paragraph or sentence without tokens is no node.  Every other is one, even if it has a single
-  child, so that all words are on one level.
+  child, so that all words are on one level (but for windows, see
+  ``max_group``).
 - ``tree_span`` of every node is its ``[start, end)`` in the given text, in characters (code
-  points): of a leaf the token itself, of a sentence or paragraph all of it with its punctuation,
-  without the blanks around it, of the root the whole text (``text[start:end]`` is exact).  Siblings lie one behind the other and
-  do not overlap, parents cover their children.
+  points), so ``text[start:end]`` is what it stands for: of a leaf the token itself, of a sentence
+  or paragraph all of it with its punctuation, without the blanks around it, of the root the whole
+  text.  Siblings lie one behind the other and do not overlap, parents cover their children.
 - A token that reaches over the end of a sentence belongs to the one in which its first character
   lies that is not blank, and the span of this one grows by the token.
 - Children of every node are a sequence; ``tree_pos[:, 0]`` is the index among siblings.
@@ -50,7 +51,7 @@ from hsa_geo.builders._text_spans import Ints, quote
 from hsa_geo.builders._text_tokens import Tokens, read_tokens
 from hsa_geo.builders._text_tree import text_tree
 from hsa_geo.data import SignalTree
-from hsa_geo.errors import BuilderError, UnsupportedError
+from hsa_geo.errors import BuilderError
 
 __all__ = ["from_text"]
 
@@ -133,12 +134,12 @@ def from_text(
         TruncationWarning: If leaves are left out.
 
     Example:
-        >>> text = "He said: \"Don't!\" Then he left..."
+        >>> text = "He said: \"Don't!\" Then left..."
         >>> tree = from_text(text)
         >>> tree.tree_name
-        ['He', 'said', "Don't", 'Then', 'he', 'left', 'sentence', 'sentence', 'paragraph', 'document']
-        >>> [text[start:end] for start, end in tree.tree_span[6:8].tolist()]
-        ['He said: "Don\'t!"', 'Then he left...']
+        ['He', 'said', "Don't", 'Then', 'left', 'sentence', 'sentence', 'paragraph', 'document']
+        >>> [text[start:end] for start, end in tree.tree_span[5:7].tolist()]
+        ['He said: "Don\'t!"', 'Then left...']
         >>> from_text(text, tokenizer=str.split, sentences=None).tree_name[:3]
         ['He', 'said:', '"Don\'t!"']
     """
@@ -168,8 +169,8 @@ def _check(text: Any, max_group: Any, hash_buckets: Any, max_leaves: Any, on_lim
         )
     if isinstance(text, (list, tuple)):
         raise BuilderError(
-            f"text is a {type(text).__name__} of {len(text)}: call from_text for each document, and "
-            "batch the trees with Batch.from_data_list."
+            f"text is a {type(text).__name__} of {len(text)}: call from_text for each "
+            "document, and batch the trees with Batch.from_data_list."
         )
     if not isinstance(text, str):
         raise BuilderError(f"text is a {type(text).__name__}: give a str.")
