@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import unquote, unquote_to_bytes
 
 from hsa_geo.errors import LimitError
@@ -51,33 +52,55 @@ class BaseFolder:
         Raises:
             LimitError: If the file is larger than ``max_bytes``.
         """
-        parts = self._resolve(reference)
-        if not parts:
-            return None
-        try:
-            return self._read(parts)
-        except LimitError:
-            raise
-        except (OSError, ValueError):
-            return None
-
-    def _resolve(self, reference: str) -> tuple[str, ...] | None:
-        """Components below the base folder, with every symbolic link resolved."""
         reference = reference.strip(" \t\r\n\f")
         if _SCHEME.match(reference):
             return None
         name = unquote(re.split(r"[?#]", reference, maxsplit=1)[0])
-        if not name or name[0] == "/" or "\0" in name or "\\" in name or _SCHEME.match(name):
-            return None
+        return None if "\\" in name or _SCHEME.match(name) else self.read_name(name)
+
+    def read_name(self, name: str) -> bytes | None:
+        """The same for a name that is decoded already."""
         try:
-            path = Path(os.path.realpath(self.base / name))
-            return path.relative_to(self.base).parts
+            with self._file(self._inside(name)) as file:
+                size = os.fstat(file.fileno()).st_size
+                data = file.read(self.max_bytes + 1) if size <= self.max_bytes else b""
         except (OSError, ValueError):
             return None
+        if max(size, len(data)) > self.max_bytes:
+            raise LimitError(f"the file has {size} bytes, the limit is {self.max_bytes}.")
+        return data
 
-    def _read(self, parts: tuple[str, ...]) -> bytes | None:
+    def head(self, name: str, limit: int | None) -> tuple[bytes, int]:
+        """The beginning of a file, and its size.
+
+        Args:
+            name: A relative name, decoded.
+            limit: Read one byte more than that at most; all if None.
+
+        Returns:
+            The bytes and the size in bytes.
+
+        Raises:
+            OSError: If the name is refused or nothing can be read there.
+        """
+        with self._file(self._inside(name)) as file:
+            data = file.read() if limit is None else file.read(limit + 1)
+            return data, max(os.fstat(file.fileno()).st_size, len(data))
+
+    def _inside(self, name: str) -> tuple[str, ...]:
+        """Components below the base folder, with every symbolic link resolved."""
+        if name and name[0] != "/" and "\0" not in name:
+            try:
+                return Path(os.path.realpath(self.base / name)).relative_to(self.base).parts
+            except ValueError:
+                pass
+        raise OSError(f"{name!r} names nothing inside the folder.")
+
+    def _file(self, parts: tuple[str, ...]) -> BinaryIO:
         # Component by component and without following links: what was resolved is what is read,
         # even if somebody swaps a folder for a link in between.
+        if not parts:
+            raise OSError("the folder itself is no file.")
         nonblock = getattr(os, "O_NONBLOCK", 0)  # a pipe must not block
         if os.open in os.supports_dir_fd:
             folder = os.open(self.base, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
@@ -91,15 +114,10 @@ class BaseFolder:
                 os.close(folder)
         else:  # pragma: no cover (not on POSIX)
             handle = os.open(self.base.joinpath(*parts), _FLAGS | getattr(os, "O_BINARY", 0))
-        info = os.fstat(handle)
-        if not stat.S_ISREG(info.st_mode):
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            return None
-        with os.fdopen(handle, "rb") as file:
-            data = file.read(self.max_bytes + 1) if info.st_size <= self.max_bytes else None
-        if data is None or len(data) > self.max_bytes:
-            raise LimitError(f"the file has {info.st_size} bytes, the limit is {self.max_bytes}.")
-        return data
+            raise OSError(f"{'/'.join(parts)!r} is no regular file.")
+        return os.fdopen(handle, "rb")
 
 
 def data_uri_bytes(uri: str, max_bytes: int) -> bytes | None:

@@ -49,7 +49,8 @@ def open_section(frame: Frame, tag: str) -> Frame:
 def close_heading(heading: Frame) -> Frame:
     """The frame that is open behind a heading; one that shows nothing has opened no section."""
     section = heading.up
-    assert isinstance(section, Section) and section.before is not None
+    assert isinstance(section, Section)
+    assert section.before is not None
     before, section.before = section.before, None
     return section if heading.id >= 0 else before
 

@@ -75,11 +75,12 @@ _TAGS = {
 _ACTIONS = {tag: action for action, tags in _TAGS.items() for tag in tags.split()}
 #: Tags of the elements that are inner nodes of their own.
 BLOCK_TAGS = frozenset(tag for tag, a in _ACTIONS.items() if a in (Action.BLOCK, Action.FORM))
-#: Elements that lay a page out, for ``sets="boxes"``.
-BOXES = frozenset(
+_BOXES = (
     "article aside body center dialog div fieldset figure footer form frameset header hgroup html "
-    "main nav search section".split()
+    "main nav search section"
 )
+#: Elements that lay a page out, for ``sets="boxes"``.
+BOXES = frozenset(_BOXES.split())
 #: Elements that open sections.
 HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 _GRID = {

@@ -10,15 +10,24 @@ from typing import Any
 
 import numpy as np
 
+from hsa_geo._optional import require
 from hsa_geo.builders._base_folder import BaseFolder, data_uri_bytes
 from hsa_geo.builders._html_tags import BLOCK_TAGS, BOXES, TABLE_PARTS
 from hsa_geo.builders._html_walk import PageWalk
 from hsa_geo.builders._page_arrays import PageArrays
 from hsa_geo.builders.patches import MAX_PIXELS, PatchGrid, image_patches
 from hsa_geo.builders.tokens import HASH_BUCKETS
-from hsa_geo.errors import BuilderError, LimitError, TruncationWarning
+from hsa_geo.errors import BuilderError, LimitError, MissingPackageError, TruncationWarning
 
-__all__ = ["MAX_IMAGE_BYTES", "PageOptions", "Pictures", "check_limits", "folder_of", "read_page"]
+__all__ = [
+    "MAX_IMAGE_BYTES",
+    "PageOptions",
+    "Pictures",
+    "check_limits",
+    "folder_of",
+    "parser_of",
+    "read_page",
+]
 
 #: Largest image file that is read.
 MAX_IMAGE_BYTES = 2**25
@@ -60,6 +69,29 @@ class PageOptions:
     def of(cls, arguments: dict[str, Any]) -> PageOptions:
         """Those among the arguments of a call that are options."""
         return cls(**{one.name: arguments[one.name] for one in fields(cls)})
+
+
+def parser_of(markup: str) -> Any:
+    """Parse markup.
+
+    Args:
+        markup: What :func:`~hsa_geo.builders._source.read_markup` returned.
+
+    Returns:
+        The ``selectolax.lexbor.LexborHTMLParser``.
+
+    Raises:
+        MissingPackageError: If selectolax is not installed, or older than 1.0.1.
+    """
+    lexbor = require("selectolax.lexbor", extra="html", purpose="reading HTML")
+    try:
+        # Without mutation events (1): they make a long <select> take quadratic time.
+        return lexbor.LexborHTMLParser(markup, options=1, scripting=True)
+    except TypeError as error:
+        raise MissingPackageError(
+            f"reading HTML needs selectolax 1.0.1 or later ({error}): run "
+            "`pip install --upgrade 'hsa_geo[html]'`."
+        ) from error
 
 
 def read_page(
@@ -186,7 +218,7 @@ class Pictures:
     """Decodes the images of one page, each source once.
 
     Args:
-        folder: Where image files may be read, if anywhere.
+        files: Where image files may be read, if anywhere.
         patch: Side of a patch in pixels.
         side: Longest side in pixels that an image is reduced to.
 
@@ -194,8 +226,8 @@ class Pictures:
         too_large: Number of images left undecoded for their size.
     """
 
-    def __init__(self, folder: BaseFolder | None, patch: int, side: int) -> None:
-        self.folder, self.patch, self.side = folder, patch, side
+    def __init__(self, files: BaseFolder | None, patch: int, side: int) -> None:
+        self.files, self.patch, self.side = files, patch, side
         self.seen: dict[str, PatchGrid | None] = {}
         self.too_large = 0
 
@@ -211,7 +243,7 @@ class Pictures:
 
     def from_file(self, src: str) -> PatchGrid | None:
         """The image in a file that a page names."""
-        return None if self.folder is None else self.decode(self.folder.read(src))
+        return None if self.files is None else self.decode(self.files.read(src))
 
     def decode(self, data: bytes | None) -> PatchGrid | None:
         """The image in an image file's bytes."""

@@ -55,6 +55,7 @@ def read_markup(
     max_bytes: int | None,
     max_nesting: int | None,
     on_limit: str,
+    size: int | None = None,
 ) -> str:
     """The markup of a page from bytes, text or a file, within limits.
 
@@ -64,6 +65,7 @@ def read_markup(
         max_bytes: Largest size in bytes (of UTF-8 for markup).
         max_nesting: Most elements that may be open at once.
         on_limit: ``"error"`` or ``"truncate"``.
+        size: Size of the whole source, if the bytes are only its beginning. (default: theirs)
 
     Returns:
         The markup without lone surrogates.
@@ -88,7 +90,7 @@ def read_markup(
                 size = max(size, len(data))
         elif isinstance(source, (bytes, bytearray, memoryview)):
             data = bytes(source)
-            size = len(data)
+            size = max(size or 0, len(data))
         else:
             raise BuilderError(
                 f"the source is a {type(source).__name__}: give bytes, markup as a str, or a "

@@ -48,7 +48,6 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from hsa_geo._optional import require
 from hsa_geo.builders._base_folder import BaseFolder
 from hsa_geo.builders._html_walk import stands_for_form
 from hsa_geo.builders._page_lists import LeafKind
@@ -58,12 +57,12 @@ from hsa_geo.builders._page_reader import (
     Pictures,
     check_limits,
     folder_of,
+    parser_of,
     read_page,
 )
 from hsa_geo.builders._source import read_markup
 from hsa_geo.builders.tokens import HASH_BUCKETS, Field
 from hsa_geo.data import SignalTree
-from hsa_geo.errors import MissingPackageError
 
 __all__ = ["Field", "LeafKind", "form_elements", "form_fields", "from_html", "parse_html"]
 
@@ -99,18 +98,11 @@ def parse_html(
         'Hello'
     """
     check_limits(on_limit, max_bytes=max_bytes, max_nesting=max_nesting)
-    lexbor = require("selectolax.lexbor", extra="html", purpose="reading HTML")
-    markup = read_markup(
-        source, charset, max_bytes=max_bytes, max_nesting=max_nesting, on_limit=on_limit
+    return parser_of(
+        read_markup(
+            source, charset, max_bytes=max_bytes, max_nesting=max_nesting, on_limit=on_limit
+        )
     )
-    try:
-        # Without mutation events (1): they make a long <select> take quadratic time.
-        return lexbor.LexborHTMLParser(markup, options=1, scripting=True)
-    except TypeError as error:
-        raise MissingPackageError(
-            f"reading HTML needs selectolax 1.0.1 or later ({error}): run "
-            "`pip install --upgrade 'hsa_geo[html]'`."
-        ) from error
 
 
 def form_elements(parser: Any) -> list[Any]:

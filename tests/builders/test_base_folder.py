@@ -96,13 +96,13 @@ def test_base_may_itself_be_a_link(site: Path, tmp_path: Path) -> None:
 
 def test_a_folder_swapped_for_a_link_is_not_followed(site: Path, tmp_path: Path) -> None:
     folder = BaseFolder(site, 100)
-    parts = folder._resolve("img/a b.png")
+    parts = folder._inside("img/a b.png")
     assert parts == ("img", "a b.png")
     (site / "img").rename(site / "old")
     (tmp_path / "a b.png").write_bytes(b"secret")
     (site / "img").symlink_to(tmp_path)  # between resolving and reading
     with pytest.raises(OSError, match=r".*"):
-        folder._read(parts)
+        folder._file(parts)
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files in /proc")
