@@ -105,6 +105,9 @@ class HSAEncoder(nn.Module):
             stack leave without one. (default: :obj:`True`)
         zero_init (bool): Every block starts as the identity; see :class:`EncoderBlock`.
             (default: :obj:`False`)
+        position (callable, optional): Makes each block's position module, in place of a
+            :class:`~hsa_geo.nn.PositionEmbedding` of ``position_channels``; needed e.g. where
+            siblings form a graph (:class:`~hsa_geo.nn.GraphPosition`). (default: :obj:`None`)
 
     Shapes:
         - **input:** :math:`(N, C)` and a tree or batch of trees
@@ -137,6 +140,7 @@ class HSAEncoder(nn.Module):
         attention_dropout: float | None = None,
         final_norm: bool = True,
         zero_init: bool = False,
+        position: Callable[[], nn.Module] | None = None,
     ) -> None:
         super().__init__()
         if heads < 1 or channels < 1 or channels % heads:
@@ -152,6 +156,7 @@ class HSAEncoder(nn.Module):
             "qk_norm": (qk_norm, False),
             "backend": (backend, "auto"),
             "attention_dropout": (attention_dropout, None),
+            "position": (position, None),
         }
         given = {name: value for name, (value, default) in options.items() if value != default}
         if conv is not None and given:
@@ -162,8 +167,16 @@ class HSAEncoder(nn.Module):
         hidden = 4 * channels if hidden_channels is None else hidden_channels
         if hidden < 1:
             raise ShapeError(f"hidden_channels={hidden} leaves no features: give at least 1.")
+        if position is not None and position_channels is not None:
+            raise UnsupportedError(
+                f"position_channels={position_channels} is an option of PositionEmbedding, which "
+                f"position={position!r} replaces: give it to the module that it makes."
+            )
         positions = 16 if position_channels is None else position_channels
         self.channels, self.num_layers, self.heads = channels, num_layers, heads
+
+        def embedding() -> nn.Module | None:
+            return PositionEmbedding(positions, heads) if positions else None
 
         def hsa_conv() -> nn.Module:
             return HSAConv(
@@ -173,7 +186,7 @@ class HSAEncoder(nn.Module):
                 dropout=dropout if attention_dropout is None else attention_dropout,
                 qk_norm=qk_norm,
                 energy=energy,
-                position=PositionEmbedding(positions, heads) if positions else None,
+                position=position() if position else embedding(),
                 backend=backend,
             )
 

@@ -3,11 +3,12 @@ r"""Embeddings e(.) of positions in a domain: siblings B, C score ``e(B) . e(C)`
 Random Fourier features (Rahimi and Recht, 2007) make ``e(p) . e(p')`` a function of the offset
 ``p - p'`` that decays with its length, so siblings far apart attend to each other less.  All
 siblings share one function; a domain without positions (a set) and the root have e = 0.
+:mod:`hsa_geo.nn.position_modules` has the functions of single domains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -17,88 +18,77 @@ from hsa_geo.data.domain import Domain
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import DomainError, ShapeError
+from hsa_geo.nn.position_modules import FourierPosition
 from hsa_geo.ops.inputs import as_plan
 
-__all__ = ["FourierPosition", "PositionEmbedding", "ReadingOrder"]
+__all__ = ["PositionEmbedding", "ReadingOrder", "register_position", "unregister_position"]
 
 
-class FourierPosition(nn.Module):
-    r"""Random Fourier features of coordinates, with learnable length and strength.
+#: Makes the module of a domain from the numbers of channels and heads.
+Factory = Callable[[int, int], nn.Module]
 
-    .. math::
-        e(p) = \frac{g}{\sqrt{P/2}} \, [\cos(\Omega p / \ell), \sin(\Omega p / \ell)], \qquad
-        e(p) \cdot e(p') \approx g^2 \exp(-|p - p'|^2 / 2 \ell^2)
+_BUILT_IN: dict[Domain, Factory | None] = {
+    Domain.SET: None,
+    Domain.SEQUENCE: lambda channels, heads: FourierPosition(1, channels, heads, length=4.0),
+    Domain.GRID2D: lambda channels, heads: FourierPosition(2, channels, heads, length=2.0),
+}
+_FACTORIES = dict(_BUILT_IN)
 
-    with :math:`\Omega` drawn once from a normal distribution.
+
+def register_position(domain: Domain, factory: Factory | None) -> Factory | None:
+    """Say how positions in a domain are embedded wherever nothing else is asked for.
 
     Args:
-        coordinates (int): Number of coordinates, 1 for sequences, 2 for grids.
-        channels (int): Number of features P, even. (default: :obj:`16`)
-        heads (int): Number of heads, each with its own strength g. (default: :obj:`1`)
-        length (float): Initial length :math:`\ell`, in units of position. (default: :obj:`4.0`)
-        strength (float): Initial strength g. (default: :obj:`1.0`)
+        domain: The domain.
+        factory: Called with the numbers of channels P and heads H, gives a module from positions
+            ``[n, 2]`` to ``[n, H or 1, P]`` (from ``tree_pe [n, K]`` if the module has an attribute
+            ``reads = "tree_pe"``); None for no positions.
 
-    Shapes:
-        - **input:** positions :math:`(n, \ge \text{coordinates})`; further columns do not count
-        - **output:** :math:`(n, H, P)`, float32 at least, under autocast too
+    Returns:
+        What was registered before, if anything.  Embeddings that exist already stay as they are;
+        :func:`unregister_position` takes a factory away again.
 
     Raises:
-        ShapeError: If ``channels`` is odd or the positions have too few coordinates.
+        DomainError: If ``domain`` is none.
 
     Example:
-        >>> e = FourierPosition(1, channels=64)(torch.tensor([[0.0], [1.0], [50.0]]))[:, 0]
-        >>> near, far = e[0] @ e[1], e[0] @ e[2]
-        >>> bool(near > 0.5) and bool(near > far)
+        >>> from hsa_geo.nn import GraphPosition
+        >>> register_position(Domain.GRAPH, lambda p, h: GraphPosition(8, p, h))
+        >>> PositionEmbedding(16).embed["GRAPH"]
+        GraphPosition(8, 16, heads=1)
+        >>> _ = unregister_position(Domain.GRAPH)
+    """
+    before = _FACTORIES.get(_known(domain))
+    _FACTORIES[Domain(domain)] = factory
+    return before
+
+
+def unregister_position(domain: Domain) -> Factory | None:
+    """Forget what :func:`register_position` was told; built-in embeddings come back.
+
+    Args:
+        domain: The domain.
+
+    Returns:
+        What was registered, if anything.
+
+    Raises:
+        DomainError: If ``domain`` is none.
+
+    Example:
+        >>> unregister_position(Domain.GRAPH) is None
         True
     """
+    before = _FACTORIES.pop(_known(domain), None)
+    if domain in _BUILT_IN:
+        _FACTORIES[domain] = _BUILT_IN[domain]
+    return before
 
-    frequency: Tensor
 
-    def __init__(
-        self,
-        coordinates: int,
-        channels: int = 16,
-        heads: int = 1,
-        length: float = 4.0,
-        strength: float = 1.0,
-    ) -> None:
-        super().__init__()
-        if channels < 2 or channels % 2:
-            raise ShapeError(f"channels={channels} must be even: cosines and sines come in pairs.")
-        if length <= 0 or strength <= 0:
-            raise ShapeError(f"length={length} and strength={strength} must be positive.")
-        self.coordinates, self.channels, self.heads = coordinates, channels, heads
-        self.length, self.strength = length, strength
-        self.register_buffer("frequency", torch.empty(coordinates, channels // 2))
-        self.log_length = nn.Parameter(torch.empty(()))
-        self.log_strength = nn.Parameter(torch.empty(heads))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the frequencies anew and set length and strength to their initial values."""
-        nn.init.normal_(self.frequency)
-        nn.init.constant_(self.log_length, torch.tensor(self.length).log().item())
-        nn.init.constant_(self.log_strength, torch.tensor(self.strength).log().item())
-
-    def forward(self, position: Tensor) -> Tensor:
-        """Embed positions ``[n, >= coordinates]`` as ``[n, H, P]``."""
-        if position.dim() != 2 or position.size(1) < self.coordinates:
-            raise ShapeError(
-                f"position has shape {list(position.shape)}: give [n, {self.coordinates}] or more "
-                "columns."
-            )
-        # In float32 at least: a phase of a hundred turns has no digits left in half precision.
-        wide = torch.promote_types(self.frequency.dtype, torch.float32)
-        with torch.autocast(device_type=position.device.type, enabled=False):
-            frequency = self.frequency.to(wide) / self.log_length.to(wide).exp()
-            # No matrix product: torch.compile would compile one anew for few and for many rows.
-            places = position[:, : self.coordinates].to(wide)
-            phase = (places[:, :, None] * frequency).sum(1)  # [n, P/2]
-            wave = torch.cat([phase.cos(), phase.sin()], -1) / (self.channels / 2) ** 0.5  # [n, P]
-            return wave[:, None, :] * self.log_strength.to(wide).exp()[:, None]  # [n, H, P]
-
-    def __repr__(self) -> str:
-        return f"{self.__class__.__name__}({self.coordinates}, {self.channels}, heads={self.heads})"
+def _known(domain: Domain) -> Domain:
+    if domain not in set(Domain):
+        raise DomainError(f"domain={domain!r} is none: give one of {[d.name for d in Domain]}.")
+    return Domain(domain)
 
 
 class PositionEmbedding(nn.Module):
@@ -106,8 +96,9 @@ class PositionEmbedding(nn.Module):
 
     A node's embedding is that of its position ``tree_pos`` in its parent's domain: Fourier
     features in a ``SEQUENCE`` (first coordinate) or ``GRID2D`` (both), zero in a ``SET`` and at
-    roots.  For other domains give a module that maps ``tree_pos`` rows ``[n, 2]`` to ``[n, H or 1,
-    channels]``.
+    roots.  For other domains, such as a ``GRAPH`` (:class:`~hsa_geo.nn.GraphPosition`), give a
+    module that maps ``tree_pos`` rows ``[n, 2]`` to ``[n, H or 1, channels]``; one with an attribute
+    ``reads = "tree_pe"`` gets the rows of that.  :func:`register_position` changes what is built in.
 
     Args:
         channels (int): Number of features P, even. (default: :obj:`16`)
@@ -138,12 +129,12 @@ class PositionEmbedding(nn.Module):
     ) -> None:
         super().__init__()
         self.channels, self.heads = channels, heads
+        given = {Domain(key): module for key, module in (domains or {}).items()}
         modules: dict[Domain, nn.Module | None] = {
-            Domain.SET: None,
-            Domain.SEQUENCE: FourierPosition(1, channels, heads, length=4.0),
-            Domain.GRID2D: FourierPosition(2, channels, heads, length=2.0),
-        }
-        modules.update({Domain(key): module for key, module in (domains or {}).items()})
+            domain: factory(channels, heads) if factory is not None else None
+            for domain, factory in _FACTORIES.items()
+            if domain not in given
+        } | given
         self.known = frozenset(int(domain) for domain in modules)
         self.embed = nn.ModuleDict(
             {domain.name: module for domain, module in modules.items() if module is not None}
@@ -165,14 +156,15 @@ class PositionEmbedding(nn.Module):
         domain = torch.full_like(tree.tree_domain, int(Domain.SET))  # of a root: no position
         domain[child] = tree.tree_domain[parent]
         if torch.compiler.is_compiling():
-            return self._by_mask(tree.tree_pos, domain)
+            return self._by_mask(tree, domain)
         unknown = set(domain.unique().tolist()) - self.known
         if unknown:
             label = min(unknown)
             name = Domain(label).name if label in set(Domain) else str(label)
             raise DomainError(
                 f"no embedding for positions in domain {name}: pass domains={{Domain.{name}: "
-                "module}, or None as the module for no positions."
+                "module}, or None as the module for no positions (of a GRAPH, GraphPosition with "
+                "the encodings of AddTreePE)."
             )
         like = next((p for p in self.parameters()), tree.tree_pos)
         dtype = torch.promote_types(like.dtype, torch.float32)
@@ -181,7 +173,7 @@ class PositionEmbedding(nn.Module):
             rows = (domain == int(Domain[name])).nonzero().squeeze(1)
             if len(rows) == 0:
                 continue
-            e = module(tree.tree_pos[rows])
+            e = module(_read(tree, name, module)[rows])
             shapes = [[len(rows), heads, self.channels] for heads in (self.heads, 1)]
             if list(e.shape) not in shapes:
                 raise ShapeError(
@@ -191,8 +183,9 @@ class PositionEmbedding(nn.Module):
             out = out.index_copy(0, rows, e.expand(-1, self.heads, -1).to(dtype))
         return out
 
-    def _by_mask(self, position: Tensor, domain: Tensor) -> Tensor:
+    def _by_mask(self, tree: SignalTree, domain: Tensor) -> Tensor:
         """The same without sizes that depend on the data: every module sees every position."""
+        position = tree.tree_pos
         known = torch.zeros_like(domain, dtype=torch.bool)
         for label in sorted(self.known):
             known = known | (domain == label)
@@ -202,7 +195,8 @@ class PositionEmbedding(nn.Module):
         out = position.new_zeros(domain.size(0), self.heads, self.channels, dtype=dtype)
         for name, module in self.embed.items():
             here = domain == int(Domain[name])
-            e = module(torch.where(here[:, None], position, 1.0))  # no stranger's position
+            read = _read(tree, name, module)
+            e = module(torch.where(here[:, None], read, 1.0))  # no stranger's position
             if e.dim() != 3 or e.size(1) not in (1, self.heads) or e.size(2) != self.channels:
                 raise ShapeError(
                     f"the module for {name} gives {list(e.shape)}: [n, {self.heads} or 1, "
@@ -210,6 +204,17 @@ class PositionEmbedding(nn.Module):
                 )
             out = torch.where(here[:, None, None], e.to(dtype), out)
         return out
+
+
+def _read(tree: SignalTree, name: str, module: nn.Module) -> Tensor:
+    """What a module reads: positions, or encodings of positions."""
+    key = getattr(module, "reads", "tree_pos")
+    if key not in tree:
+        raise ShapeError(
+            f"the module for {name} reads {key}, which the tree does not have: add it, e.g. with "
+            "hsa_geo.transforms.AddTreePE."
+        )
+    return tree[key]
 
 
 class ReadingOrder(nn.Module):

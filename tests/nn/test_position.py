@@ -9,7 +9,17 @@ from torch_geometric.data import Batch
 
 from hsa_geo.data import Domain, SignalTree, TreePlan
 from hsa_geo.errors import DomainError, ShapeError
-from hsa_geo.nn import FlatConv, FourierPosition, PositionEmbedding, ReadingOrder
+from hsa_geo.nn import (
+    FlatConv,
+    FourierPosition,
+    GraphPosition,
+    HSAConv,
+    HSAEncoder,
+    PositionEmbedding,
+    ReadingOrder,
+    register_position,
+    unregister_position,
+)
 from hsa_geo.testing import random_tree
 
 
@@ -22,97 +32,6 @@ def grid(rows: int, columns: int) -> SignalTree:
     n = rows * columns
     places = [[i // columns, i % columns] for i in range(n)]
     return SignalTree.from_parents([n] * n + [-1], domain=Domain.GRID2D, pos=[*places, [0, 0]])
-
-
-# FourierPosition #################################################################################
-
-
-@pytest.mark.parametrize("coordinates", [1, 2])
-def test_products_depend_on_the_offset_alone(coordinates):
-    torch.manual_seed(0)
-    embed = FourierPosition(coordinates, channels=32, heads=2, length=3.0, strength=1.5).double()
-    p = torch.randn(6, coordinates, dtype=torch.float64) * 5
-    products = torch.einsum("ihp,jhp->hij", embed(p), embed(p))
-    shifted = torch.einsum("ihp,jhp->hij", embed(p + 100), embed(p + 100))
-    assert torch.allclose(products, shifted, atol=1e-10)
-    assert torch.allclose(products.diagonal(dim1=1, dim2=2), torch.tensor(1.5**2).double())
-
-
-def test_products_approach_a_gaussian_of_the_offset():
-    """g^2 exp(-|p - p'|^2 / 2 l^2), up to the chance in the frequencies."""
-    torch.manual_seed(0)
-    embed = FourierPosition(2, channels=20_000, length=2.0, strength=1.3)
-    p = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, -1.0], [8.0, 8.0]])
-    e = embed(p)[:, 0]
-    distance = (p[:, None] - p[None]).square().sum(-1)
-    assert torch.allclose(e @ e.t(), 1.69 * (-distance / 8).exp(), atol=0.05)
-
-
-def test_length_and_strength_are_learned():
-    embed = FourierPosition(1, channels=8, heads=3)
-    e = embed(torch.tensor([[0.0], [2.0], [5.0]]))
-    assert e.shape == (3, 3, 8)
-    torch.einsum("ihp,jhp->hij", e, e).square().sum().backward()
-    assert {name for name, _ in embed.named_parameters()} == {"log_length", "log_strength"}
-    assert embed.log_length.grad.abs() > 0
-    assert embed.log_strength.grad.shape == (3,)
-    assert (embed.log_strength.grad.abs() > 0).all()
-
-
-def test_further_columns_do_not_count():
-    embed = FourierPosition(1, channels=8)
-    p = torch.randn(4, 2)
-    assert torch.equal(embed(p), embed(p[:, :1]))
-
-
-def test_reset_and_state():
-    embed = FourierPosition(1, channels=8, length=3.0, strength=2.0)
-    nn.init.zeros_(embed.log_length)
-    frequency = embed.frequency.clone()
-    embed.reset_parameters()
-    assert embed.log_length.exp().item() == pytest.approx(3.0)
-    assert embed.log_strength.exp().item() == pytest.approx(2.0)
-    assert not torch.equal(embed.frequency, frequency)
-    other = FourierPosition(1, channels=8)
-    other.load_state_dict(embed.state_dict())  # the frequencies belong to it
-    p = torch.randn(3, 1)
-    assert torch.equal(other(p), embed(p))
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_large_positions_in_half_precision(dtype):
-    """bfloat16 cannot tell position 1000 from 1001; phases are computed in float32."""
-    embed = FourierPosition(1, channels=16, length=2.0).to(dtype)
-    p = torch.tensor([[1000.0], [1001.0], [1007.0]])
-    e = embed(p)[:, 0]
-    assert e.dtype == torch.float32
-    exact = embed.double()(p.double())[:, 0]
-    assert torch.allclose((e @ e.t()).double(), exact @ exact.t(), atol=1e-3)
-    assert not torch.allclose(e[0], e[1], atol=0.05)
-
-
-def test_autocast_does_not_reach_the_phases():
-    embed = FourierPosition(1, channels=16, length=2.0)
-    p = torch.tensor([[1000.0], [1001.0], [1007.0]])
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        e = embed(p)
-    assert torch.equal(e, embed(p))
-
-
-@pytest.mark.parametrize(
-    ("call", "quote"),
-    [
-        (lambda: FourierPosition(1, channels=7), "channels=7"),
-        (lambda: FourierPosition(1, channels=0), "channels=0"),
-        (lambda: FourierPosition(1, length=0.0), "length=0.0"),
-        (lambda: FourierPosition(1, strength=-1.0), "strength=-1.0"),
-        (lambda: FourierPosition(2)(torch.randn(3, 1)), r"\[3, 1\]"),
-        (lambda: FourierPosition(1)(torch.randn(3)), r"\[3\]"),
-    ],
-)
-def test_what_fourier_position_refuses(call, quote):
-    with pytest.raises(ShapeError, match=quote):
-        call()
 
 
 # PositionEmbedding ###############################################################################
@@ -230,6 +149,63 @@ def test_dtypes_and_reset():
     before = embed(tree)
     embed.reset_parameters()
     assert not torch.allclose(embed(tree), before)
+
+
+def test_encodings_of_a_graph_are_read_where_siblings_form_one():
+    """root (graph) -> graph of leaves, sequence of leaves."""
+    domain = [-1, -1, -1, -1, Domain.GRAPH, Domain.SEQUENCE, Domain.GRAPH]
+    pe = torch.randn(7, 5)
+    tree = SignalTree.from_parents(
+        [4, 4, 5, 5, 6, 6, -1], domain=domain, pos=[0, 0, 0, 1, 0, 0, 0], tree_pe=pe
+    )
+    graph = GraphPosition(5, channels=8, heads=2)
+    embed = PositionEmbedding(8, heads=2, domains={Domain.GRAPH: graph})
+    out = embed(tree)
+    assert torch.equal(out[[0, 1, 4, 5]], graph(pe[[0, 1, 4, 5]]))
+    assert torch.equal(out[[2, 3]], embed.embed["SEQUENCE"](tree.tree_pos[[2, 3]]))
+    assert not out[6].any()
+    x = torch.randn(4, 16)
+    layer = HSAEncoder(16, 1, heads=2, position=lambda: embed)
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, tree), layer(x, tree))
+    del tree.tree_pe
+    with pytest.raises(ShapeError, match=r"reads tree_pe.*AddTreePE"):
+        embed(tree)
+
+
+def test_what_is_registered_is_the_default():
+    class Constant(nn.Module):
+        def __init__(self, channels, heads):
+            super().__init__()
+            self.shape = (heads, channels)
+
+        def forward(self, position):
+            return torch.ones(len(position), *self.shape)
+
+    tree = sequence(0, 1, domain=Domain.GRAPH)
+    with pytest.raises(DomainError, match="GRAPH.*GraphPosition"):
+        PositionEmbedding(4, heads=2)(tree)
+    older = PositionEmbedding(4, heads=2)
+    assert register_position(Domain.GRAPH, Constant) is None
+    try:
+        assert PositionEmbedding(4, heads=2)(tree)[:2].eq(1).all()
+        assert not PositionEmbedding(4, domains={Domain.GRAPH: None})(tree).any()
+        with pytest.raises(DomainError):  # what exists stays
+            older(tree)
+    finally:
+        assert unregister_position(Domain.GRAPH) is Constant
+    with pytest.raises(DomainError, match="GRAPH"):
+        PositionEmbedding(4)(tree)
+    with pytest.raises(DomainError, match="domain=9 is none"):
+        register_position(9, None)
+
+
+def test_a_layer_with_a_position_module_of_its_own():
+    tree = sequence(0, 1, 2)
+    conv = HSAConv(4, 4, position=PositionEmbedding(4, domains={Domain.SEQUENCE: None}))
+    x = torch.randn(3, 4)
+    assert torch.equal(conv(x, tree), conv(x, tree, pos=torch.zeros(4, 1, 4)))
 
 
 # ReadingOrder ####################################################################################

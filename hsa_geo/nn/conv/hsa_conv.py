@@ -61,6 +61,8 @@ class HSAConv(MessagePassing):
             ``[M, H or 1, P]``, e.g. :class:`~hsa_geo.nn.PositionEmbedding`.
             (default: :obj:`None`)
         backend (str): As in :func:`~hsa_geo.ops.hsa_attention`. (default: ``"auto"``)
+        pair_bias (torch.nn.Module, optional): Maps a tree to biases of its ordered sibling pairs
+            ``[pairs, H or 1]``, e.g. :class:`~hsa_geo.nn.OffsetBias`. (default: :obj:`None`)
 
     Shapes:
         - **input:** leaf features :math:`(N, F_{in})`, and a tree, batch of trees or plan; or
@@ -98,6 +100,7 @@ class HSAConv(MessagePassing):
         scale: float | None = None,
         position: nn.Module | None = None,
         backend: str = "auto",
+        pair_bias: nn.Module | None = None,
     ) -> None:
         super().__init__(aggr="sum", node_dim=0)
         if heads < 1 or out_channels < 1:
@@ -122,6 +125,7 @@ class HSAConv(MessagePassing):
         self.norm_q = nn.LayerNorm(out_channels) if qk_norm else None
         self.norm_k = nn.LayerNorm(out_channels) if qk_norm else None
         self.position = position
+        self.pair_bias = pair_bias
         self.passes = EdgePasses()
         width = heads * out_channels if concat else out_channels
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
@@ -131,7 +135,7 @@ class HSAConv(MessagePassing):
         """Draw the parameters anew."""
         super().reset_parameters()
         self.lin_qkv.reset_parameters()
-        for module in (self.norm_q, self.norm_k, self.position):
+        for module in (self.norm_q, self.norm_k, self.position, self.pair_bias):
             reset(module)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
@@ -154,7 +158,8 @@ class HSAConv(MessagePassing):
             tree_level: ``[M]``, only with ``tree_index``. (default: :obj:`None`)
             pos: Position embeddings ``[M, H or 1, P]``, instead of those of the layer's
                 ``position`` module. (default: :obj:`None`)
-            pair_bias: Bias per ordered sibling pair ``[pairs, H or 1]``. (default: :obj:`None`)
+            pair_bias: Bias per ordered sibling pair ``[pairs, H or 1]``, instead of that of the
+                layer's ``pair_bias`` module. (default: :obj:`None`)
             return_attention_weights: Also return the
                 :class:`~hsa_geo.ops.AttentionWeights`, after dropout. (default: :obj:`None`)
 
@@ -172,6 +177,13 @@ class HSAConv(MessagePassing):
                     "position module: give a SignalTree, or pos=."
                 )
             pos = self.position(tree)
+        if pair_bias is None and self.pair_bias is not None:
+            if not isinstance(tree, SignalTree):
+                raise ShapeError(
+                    f"tree is a {type(tree).__name__}, which holds no positions for the layer's "
+                    "pair_bias module: give a SignalTree, or pair_bias=."
+                )
+            pair_bias = self.pair_bias(tree)
         qkv = self.lin_qkv(x).view(-1, 3, self.heads, self.out_channels)  # [N, 3, H, D]
         q, k, v = qkv.unbind(1)
         if self.norm_q is not None and self.norm_k is not None:
