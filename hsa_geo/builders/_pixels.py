@@ -71,8 +71,7 @@ class PixelSource:
         with _opened(source) as image, decoding():
             if frame is not None and not _seek(image, frame):
                 raise BuilderError(
-                    f"frame={frame}, but the image has {getattr(image, 'n_frames', 1)} (counted "
-                    "from 0): give one of them."
+                    f"frame={frame} is behind the image's last frame: give a smaller one, from 0."
                 )
             return self._decode(image, own=image is not source)
 

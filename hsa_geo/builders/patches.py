@@ -258,7 +258,9 @@ def upright_rgb(image: Any) -> Any:
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I") or image.mode == "F":  # 16-bit grey, whatever Pillow calls it
         return Image.fromarray(_grey(image)).convert("RGB")
-    if "A" in image.getbands() or "transparency" in image.info or image.mode in ("La", "RGBa"):
+    if image.mode == "La":  # which Pillow converts to nothing else
+        image = image.convert("LA")
+    if "A" in image.getbands() or "transparency" in image.info or image.mode == "RGBa":
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(white, image).convert("RGB")
