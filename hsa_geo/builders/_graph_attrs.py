@@ -1,0 +1,260 @@
+"""Attributes of the nodes of a networkx graph: features, domains, positions.
+
+``attrs`` holds the attributes of every node by its label, as ``dict(graph.nodes(data=True))``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hsa_geo.data import Domain
+from hsa_geo.errors import BuilderError, DomainError
+
+__all__ = [
+    "Attrs",
+    "attribute_of",
+    "domain_of",
+    "features",
+    "numbers",
+    "points",
+    "positions",
+    "ranks_among_siblings",
+    "shown",
+    "sorted_by",
+    "text_of",
+]
+
+Attrs = Mapping[Hashable, Mapping[Any, Any]]
+Ints = NDArray[np.int64]
+
+
+def shown(value: Any) -> str:
+    """``repr`` of anything for a message, shortened; also of what has none.
+
+    Example:
+        >>> shown("a"), shown(10**5000), len(shown("a" * 1000))
+        ("'a'", '<int>', 203)
+    """
+    try:
+        text = repr(value)
+    except Exception:  # such as an int of more than 4300 digits
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def attribute_of(attrs: Attrs, node: Hashable, attribute: Any) -> Any:
+    """The value of an attribute; BuilderError if the node has none.
+
+    Example:
+        >>> attribute_of({"a": {"v": 1}}, "a", "v")
+        1
+    """
+    try:
+        return attrs[node][attribute]
+    except (KeyError, TypeError):
+        raise BuilderError(
+            f"node {shown(node)} has no attribute {attribute!r} (it has "
+            f"{shown(list(attrs[node]))}): give it to every node that needs it."
+        ) from None
+
+
+def numbers(value: Any) -> NDArray[Any] | None:
+    """A number, array or tensor as an array that torch knows; :obj:`None` if it is nothing such.
+
+    Example:
+        >>> numbers([1, 2]), numbers("1")
+        (array([1, 2]), None)
+    """
+    try:
+        if isinstance(value, Tensor):
+            value = value.detach().cpu()
+            value = value.float() if value.dtype is torch.bfloat16 else value
+            value = value.numpy()
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError):  # ragged, sparse, ...
+        return None
+    if array.dtype.kind not in "biuf":
+        return None
+    if array.dtype == np.longdouble:  # torch does not know it
+        return array.astype(np.float64)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _rows(attrs: Attrs, nodes: Sequence[Hashable], attribute: Any) -> list[NDArray[Any]]:
+    """An attribute of every node as arrays."""
+    out = []
+    for node in nodes:
+        value = attribute_of(attrs, node, attribute)
+        array = numbers(value)
+        if array is None:
+            raise BuilderError(
+                f"node {shown(node)} has {attribute!r} = {shown(value)}, which is no number or "
+                "array of numbers."
+            )
+        out.append(array)
+    return out
+
+
+def features(
+    attrs: Attrs, leaves: Sequence[Hashable], x: str | Sequence[str], dtype: torch.dtype
+) -> Tensor:
+    """Features ``[N, ...]`` of the leaves from one attribute or several.
+
+    Example:
+        >>> features({"a": {"v": 1, "w": [2, 3]}}, ["a"], ["v", "w"], torch.int64)
+        tensor([[1, 2, 3]])
+    """
+    if isinstance(x, str) or not isinstance(x, Iterable):
+        chosen, several = [x], False
+    else:
+        chosen, several = list(x), True
+    columns = []
+    for attribute in chosen:
+        rows = _rows(attrs, leaves, attribute)
+        shape = rows[0].shape
+        for leaf, row in zip(leaves, rows):
+            if row.shape != shape:
+                raise BuilderError(
+                    f"node {shown(leaf)} has {attribute!r} of shape {list(row.shape)}, but node "
+                    f"{shown(leaves[0])} of shape {list(shape)}: give every leaf the same."
+                )
+        if several and len(shape) > 1:
+            raise BuilderError(
+                f"{attribute!r} has shape {list(shape)} at node {shown(leaves[0])}: of several "
+                "attributes each must be a number or a vector."
+            )
+        column = torch.from_numpy(np.stack(rows)).to(dtype)
+        columns.append(column.unsqueeze(-1) if column.dim() == 1 else column)
+    if not columns:
+        raise BuilderError(f"x={x!r} names no attribute: give one, several, or None.")
+    return torch.cat(columns, dim=-1)
+
+
+def domain_of(value: Any, label: Hashable = None) -> Domain:
+    """A domain by its name or number, of node ``label`` or (:obj:`None`) of all nodes.
+
+    Example:
+        >>> domain_of("sequence").name
+        'SEQUENCE'
+    """
+    try:
+        if isinstance(value, str):
+            return Domain[value.upper()]
+        if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            return Domain(int(value))
+    except (KeyError, ValueError):
+        pass
+    where = f"node {shown(label)} has" if label is not None else "domain is"
+    known = [f"{d.name}={d.value}" for d in Domain]
+    raise DomainError(f"{where} the domain {shown(value)}, which is none of {known}.")
+
+
+def points(attrs: Attrs, nodes: Sequence[Hashable], pos: Any) -> NDArray[np.float64]:
+    """Positions ``[n, 2]`` of the nodes; a second coordinate that is not given is zero.
+
+    Example:
+        >>> points({"a": {"p": 1}, "b": {"p": (2, 3)}}, "ab", "p").tolist()
+        [[1.0, 0.0], [2.0, 3.0]]
+    """
+    rows = _rows(attrs, nodes, pos)
+    for node, row in zip(nodes, rows):
+        if row.ndim > 1 or row.size not in (1, 2):
+            raise _no_position(node, row)
+    size = np.array([row.size for row in rows], dtype=np.int64)
+    flat = np.concatenate([np.ravel(row) for row in rows]) if rows else np.zeros(0)
+    out = np.zeros((len(rows), 2))
+    start = np.cumsum(size) - size
+    out[:, 0] = flat[start]
+    out[size == 2, 1] = flat[start[size == 2] + 1]
+    limit = float(np.finfo(np.float32).max)  # a position is float32 in the tree
+    bad = np.flatnonzero(~(np.abs(out) <= limit).all(axis=1))
+    if bad.size:
+        raise _no_position(nodes[int(bad[0])], rows[int(bad[0])])
+    return out
+
+
+def _no_position(node: Hashable, value: NDArray[Any]) -> BuilderError:
+    return BuilderError(
+        f"node {shown(node)} has the position {shown(value.tolist())}: give one or two finite "
+        "numbers."
+    )
+
+
+def positions(
+    attrs: Attrs, labels: Sequence[Hashable], parent: Ints, domains: Ints, pos: Any
+) -> NDArray[np.float64]:
+    """``[M, 2]``, positions of all nodes of a rooted tree, whose siblings stand in order.
+
+    Without positions siblings count 0, 1, ... in a ``SEQUENCE`` and are at zero elsewhere.  One
+    that the root has is kept, though it has no use.
+
+    Example:
+        >>> parent = np.array([-1, 0, 0])
+        >>> positions({}, "rab", parent, np.array([1, 0, 0]), None).tolist()
+        [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]
+    """
+    m = len(labels)
+    out = np.zeros((m, 2))
+    counted = (parent >= 0) & (domains[parent] == Domain.SEQUENCE)
+    out[counted, 0] = ranks_among_siblings(parent)[counted]
+    if pos is None:
+        return out
+    has = np.array([pos in attrs[label] for label in labels])
+    if m > 1 and not has[1:].any():
+        raise BuilderError(f"no node has the attribute {pos!r} given as pos: give positions.")
+    placed = np.bincount(parent + 1, weights=has, minlength=m + 1) > 0  # groups with positions
+    nodes = np.flatnonzero(placed[parent + 1])
+    out[nodes] = points(attrs, [labels[i] for i in nodes.tolist()], pos)
+    return out
+
+
+def ranks_among_siblings(parent: Ints) -> Ints:
+    """``[M]``, the place of every node among its siblings, 0 for the root.
+
+    Example:
+        >>> ranks_among_siblings(np.array([-1, 0, 0, 1, 0])).tolist()
+        [0, 0, 1, 0, 2]
+    """
+    order = np.argsort(parent, kind="stable")  # the root, then group by group
+    group = parent[order]
+    out: Ints = np.empty(len(parent), dtype=np.int64)
+    out[order] = np.arange(len(parent)) - np.searchsorted(group, group)
+    return out
+
+
+def text_of(value: Any) -> str:
+    """A name: ``str`` of anything, also of what has none.
+
+    Example:
+        >>> text_of("a"), text_of(1.5), text_of(10**5000)
+        ('a', '1.5', '<int>')
+    """
+    try:
+        return str(value)
+    except Exception:  # such as an int of more than 4300 digits
+        return f"<{type(value).__name__}>"
+
+
+def sorted_by(attrs: Attrs, nodes: list[Hashable], order: Any) -> list[Hashable]:
+    """The nodes sorted by an attribute; equal ones stay in order.
+
+    Example:
+        >>> sorted_by({"a": {"rank": 2}, "b": {"rank": 1}}, ["a", "b"], "rank")
+        ['b', 'a']
+    """
+    keys = [attribute_of(attrs, node, order) for node in nodes]
+    try:
+        if all(key == key for key in keys):  # nan is not
+            return [nodes[i] for i in sorted(range(len(nodes)), key=keys.__getitem__)]
+        raise ValueError
+    except (TypeError, ValueError):
+        raise BuilderError(
+            f"siblings {shown(nodes[0])}, ... have values of {order!r} that cannot be compared, "
+            f"e.g. {shown(keys[:3])}: give numbers, or strings."
+        ) from None
