@@ -55,7 +55,9 @@ def paragraph_starts(text: str, rule: Rule) -> Ints:
     if callable(rule):
         return _increasing(spans_of(rule(text), text, "paragraphs")[0][1:].tolist(), len(text))
     if not isinstance(rule, str) or rule not in ("blank", "line"):
-        raise BuilderError(f'paragraphs={rule!r} is neither "blank", "line", a function nor None.')
+        raise BuilderError(
+            f'paragraphs={quote(rule)} is neither "blank", "line", a function nor None.'
+        )
     pattern = _BLANK_LINE if rule == "blank" else _LINE
     return _increasing([match.end() for match in pattern.finditer(text)], len(text))
 
@@ -79,7 +81,7 @@ def sentence_starts(text: str, paragraphs: Ints, rule: Rule, language: str | Non
     named = isinstance(rule, str)
     if language is not None and not (named and rule == "sentencex"):
         raise UnsupportedError(
-            f"language={language!r} has no effect with sentences={rule!r}: pass "
+            f"language={quote(language)} has no effect with sentences={quote(rule)}: pass "
             'sentences="sentencex", or no language.'
         )
     if callable(rule):
@@ -90,7 +92,7 @@ def sentence_starts(text: str, paragraphs: Ints, rule: Rule, language: str | Non
         cuts = _in_paragraphs(text, paragraphs, _Sentencex(language))
     else:
         raise BuilderError(
-            f'sentences={rule!r} is neither "plain", "sentencex", a function nor None.'
+            f'sentences={quote(rule)} is neither "plain", "sentencex", a function nor None.'
         )
     return _increasing([*cuts, *paragraphs.tolist()], len(text))
 
@@ -131,7 +133,9 @@ class _Sentencex:
     def __init__(self, language: str | None) -> None:
         code = "en" if language is None else language
         if not isinstance(code, str) or not re.match(r"[A-Za-z]{2,3}(?![A-Za-z])", code):
-            raise BuilderError(f'language={language!r} is no language code: give one like "en".')
+            raise BuilderError(
+                f'language={quote(language)} is no language code: give one like "en".'
+            )
         self.language = re.split(r"[^A-Za-z]", code)[0].lower()
         self.library = require("sentencex", extra="text", purpose='sentences="sentencex"')
 

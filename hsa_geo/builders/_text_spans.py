@@ -52,9 +52,17 @@ def _blank_table() -> NDArray[np.bool_]:
     return np.array([*table, False])
 
 
-def quote(text: str, length: int = 40) -> str:
-    """A text for a message: its repr, shortened."""
-    return repr(text) if len(text) <= length else f"{text[:length]!r}..."
+def quote(value: Any, length: int = 40) -> str:
+    """What a message says of a value: its repr, shortened.
+
+    Example:
+        >>> quote("to be or not to be", 5), quote(None)
+        ("'to be'...", 'None')
+    """
+    if isinstance(value, str):
+        return repr(value) if len(value) <= length else f"{value[:length]!r}..."
+    told = repr(value)
+    return told if len(told) <= length else f"{told[:length]}..."
 
 
 def guarded(call: Callable[[], _T], what: str, remedy: str) -> _T:
@@ -91,12 +99,12 @@ def spans_of(pieces: Any, text: str, source: str) -> tuple[Ints, Ints]:
         >>> [part.tolist() for part in spans_of(["to", "be"], "to  be", "the tokenizer")]
         [[0, 4], [2, 6]]
     """
-    if not isinstance(pieces, np.ndarray):
+    if not isinstance(pieces, np.ndarray) or not pieces.ndim:
         try:
             pieces = list(pieces)
         except TypeError:
             raise BuilderError(
-                f"{source} returned {quote(repr(pieces))}, which is no list: return strings as "
+                f"{source} returned {quote(pieces)}, which is no list: return strings as "
                 "they stand in the text, or (start, end) pairs."
             ) from None
     if len(pieces) and all(isinstance(piece, str) for piece in pieces):
@@ -141,7 +149,7 @@ def _pairs(pieces: Any, source: str) -> tuple[Ints, Ints]:
         array = np.asarray(None)
     if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[1] != 2:
         raise BuilderError(
-            f"{source} returned {quote(repr(pieces[0]))} as number 0 of {len(pieces)}: return "
+            f"{source} returned {quote(pieces[0])} as number 0 of {len(pieces)}: return "
             "only strings as they stand in the text, or only (start, end) pairs of integers."
         )
     # Beyond any text, so that an unsigned number cannot wrap around.

@@ -27,6 +27,7 @@ class Tokens:
 
     Attributes:
         start, end: ``[n]``, character spans, in order and disjoint.
+        place: ``[n]``, where each begins; before ``start`` if that character is another's too.
         ids: ``[r]``, all ids.
         counts: ``[n]``, how many of them each token has.
         names: The tokens as text.
@@ -35,6 +36,7 @@ class Tokens:
 
     start: Ints
     end: Ints
+    place: Ints
     ids: Ints
     counts: Ints
     names: list[str]
@@ -46,6 +48,7 @@ class Tokens:
         return Tokens(
             self.start[:n],
             self.end[:n],
+            self.place[:n],
             self.ids[:rows],
             self.counts[:n],
             self.names[:n],
@@ -90,13 +93,14 @@ def read_tokens(
         names = [text[s:e] for s, e in zip(start.tolist(), end.tolist())]
     else:
         raise BuilderError(
-            f'tokenizer={quote(repr(tokenizer))} is neither "words", a function nor a '
+            f'tokenizer={quote(tokenizer)} is neither "words", a function nor a '
             "tokenizer: load one first, e.g. AutoTokenizer.from_pretrained(...)."
         )
     ids = ids_of_words(names, HASH_BUCKETS if buckets is None else buckets)
     counts = np.fromiter(map(len, ids), np.int64, count=len(ids))
     flat = np.fromiter(chain.from_iterable(ids), np.int64, count=int(counts.sum()))
-    return Tokens(start, end, flat, counts, names, np.zeros(len(names), dtype=bool))
+    special = np.zeros(len(names), dtype=bool)
+    return Tokens(start, end, start, flat, counts, names, special)
 
 
 def _words(text: str, punctuation: bool) -> tuple[list[str], Ints]:
@@ -172,14 +176,30 @@ def _encode(text: str, tokenizer: Any, special_tokens: bool) -> Tokens:
         raise UnsupportedError(
             "the tokenizer adds special tokens in the midst of the text: pass special_tokens=False."
         )
-    start, end = flat[:, 0].copy(), flat[:, 1].copy()
-    # Special tokens are empty, before or behind the text.
-    start[special] = end[special] = 0
+    start, end, place = np.zeros((3, n), dtype=np.int64)
+    start[regular], end[regular], place[regular] = _disjoint(flat[regular], len(text))
     if regular.size:
         start[regular[-1] + 1 :] = end[regular[-1] + 1 :] = len(text)
-    # A character belongs to the first token that touches it, e.g. to the first of its bytes.
-    taken = np.maximum.accumulate(end)
-    start[1:] = np.maximum(start[1:], taken[:-1])
-    end = np.maximum(end, start)
     names = [text[s:e] or name for s, e, name in zip(start.tolist(), end.tolist(), names)]
-    return Tokens(start, end, np.array(ids, dtype=np.int64), np.ones(n, np.int64), names, special)
+    ids = np.array(ids, dtype=np.int64)
+    return Tokens(start, end, place, ids, np.ones(n, dtype=np.int64), names, special)
+
+
+def _disjoint(offsets: Ints, n: int) -> tuple[Ints, Ints, Ints]:
+    """Spans in order, start, end, and where their tokens begin, from a tokenizer's offsets.
+
+    A character belongs to the first token that touches it, e.g. to the first of its bytes.
+
+    Example:
+        >>> [part.tolist() for part in _disjoint(np.array([[0, 1], [1, 2], [1, 2], [1, 3]]), 3)]
+        [[0, 1, 2, 2], [1, 2, 2, 3], [0, 1, 1, 1]]
+    """
+    start, end = np.clip(offsets, 0, n).T
+    empty = end <= start
+    taken = np.append(0, np.maximum.accumulate(np.where(empty, 0, end)))[:-1]
+    ahead = np.minimum.accumulate(np.where(empty, n, start)[::-1])[::-1]
+    # One without characters stands between those around it, whatever its offset.
+    first = np.maximum(np.where(empty, np.minimum(start, ahead), start), taken)
+    first = np.maximum.accumulate(first)
+    last = np.maximum(np.where(empty, 0, end), first)
+    return first, last, np.maximum.accumulate(np.where(empty, first, np.minimum(start, first)))

@@ -69,9 +69,8 @@ def text_tree(
     start, end = tokens.start[regular], tokens.end[regular]
     nodes = _Nodes(regular, start, end)
     blanks = Blanks(text)
-    # A token lies where its first character lies that is not blank.
-    solid = blanks.next[start]
-    place = np.where(solid < end, solid, start)
+    # A token lies where the first character from its beginning on lies that is not blank.
+    place = blanks.next[tokens.place[regular]]
     first = np.arange(len(regular))  # the first token of every node
     for name, cuts in levels:
         tile = np.searchsorted(cuts, place, side="right") - 1

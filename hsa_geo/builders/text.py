@@ -21,7 +21,8 @@ The rules, once:
   or paragraph all of it with its punctuation, without the blanks around it, of the root the whole
   text.  Siblings lie one behind the other and do not overlap, parents cover their children.
 - A token that reaches over the end of a sentence belongs to the one in which its first character
-  lies that is not blank, and the span of this one grows by the token.
+  lies that is not blank, and one of blanks to that of the next such character; the span of this
+  sentence grows by the token.
 - Children of every node are a sequence; ``tree_pos[:, 0]`` is the index among siblings.
 
 Example:
@@ -51,7 +52,7 @@ from hsa_geo.builders._text_spans import Ints, quote
 from hsa_geo.builders._text_tokens import Tokens, read_tokens
 from hsa_geo.builders._text_tree import text_tree
 from hsa_geo.data import SignalTree
-from hsa_geo.errors import BuilderError
+from hsa_geo.errors import BuilderError, LimitError
 
 __all__ = ["from_text"]
 
@@ -152,6 +153,8 @@ def from_text(
             what, remedy = "token", ""
         raise BuilderError(f"the text {quote(text)} has no {what}: skip it{remedy}.")
     tokens = _limit_leaves(tokens, max_leaves, on_limit)
+    if tokens.special.all():
+        raise LimitError(f"max_leaves={max_leaves} leaves special tokens alone: raise max_leaves.")
     levels: list[tuple[str, Ints]] = []
     cuts = np.zeros(1, dtype=np.int64)
     if paragraphs is not None:
