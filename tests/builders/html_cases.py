@@ -1,5 +1,8 @@
 """What the tests of the page builder share."""
 
+import torch
+from hypothesis import strategies as st
+
 from hsa_geo.builders import Field, LeafKind
 from hsa_geo.builders.tokens import hash_token, normalise
 from hsa_geo.data import SignalTree
@@ -32,3 +35,42 @@ def shape(tree: SignalTree) -> object:
             nodes.get(c, tree.tree_name[c]) if isinstance(c, int) else c for c in nodes[node]
         ]
     return nodes[len(tree.tree_level) - 1]
+
+
+KEYS = {"leaf_kind", "text_x", "text_index", "image_x", "image_index", "form_node", "form_order"}
+
+
+def check(tree: SignalTree) -> None:
+    """What holds for every page."""
+    tree.validate()
+    n, m = tree.num_leaves, tree.num_tree_nodes
+    assert set(tree.keys()) >= KEYS
+    assert tree.text_x.shape == (len(tree.text_index), 2)
+    assert tree.image_x.shape == (len(tree.image_index), 192)
+    assert (tree.text_index.diff() >= 0).all()
+    assert (tree.image_index.diff() > 0).all()
+    assert torch.isin(tree.text_x[:, 1], torch.tensor([int(f) for f in Field])).all()
+    assert int(tree.text_x[:, 0].min()) >= 0
+    patches = (tree.leaf_kind == LeafKind.PATCH).nonzero().flatten()
+    assert torch.equal(patches, tree.image_index)
+    described = torch.zeros(n, dtype=torch.bool)
+    described[tree.text_index] = True
+    described[tree.image_index] = True
+    assert described.all()  # no leaf without features
+    assert (tree.form_node >= n).all()
+    assert (tree.form_node < m).all()
+    children = torch.bincount(tree.tree_index[0], minlength=m)[n:-1]
+    lone = set((children == 1).nonzero().flatten().add(n).tolist())
+    assert all(k in tree.form_node.tolist() or tree.tree_name[k] == "patches" for k in lone)
+
+
+MARKUP = """
+<p> </p> <div> </div> <b> </b> <a> </a> <form> </form> <table> <tr> <td> </table> <ul> <li> </ul>
+<br> <input> <input/type=hidden> <select> <option> </select> <textarea> </textarea> <button>
+</button> <label> <label/for=x> </label> <input/id=x> <img> <img/alt=x> <svg> <text> </svg> <math>
+<script> </script> <style> </style> <title> </title> <template> </template> <noscript> </noscript>
+<p/hidden> <p/style=display:none> <frameset> <frame> <iframe> </iframe> <object> <body> <html>
+<head> </html> <!-- --> <![CDATA[ ]]> <x-y> </x-y> <dialog> <details> <summary> <plaintext> <xmp>
+</xmp> &lt; &amp &#0; a b. C! é 東 < > ' "
+"""
+FRAGMENTS = st.sampled_from([*MARKUP.split(), "\0", "\ud800", "\ufffd"])
