@@ -6,6 +6,7 @@ r"""Pictures and videos as signal trees over patches.
 - Patches are grouped into windows, windows into windows, until one is left.  A window is a
   ``GRID2D``: its children's ``tree_pos`` are their row and column within it.  Leaves stand in
   reading order of this hierarchy: windows row by row, and all of a window before the next.
+- An adaptive quadtree (``split_above``) splits only where the picture varies.
 - A video is a ``SEQUENCE`` of frames (or of windows of frames), each a picture as above.
 
 Example:
@@ -22,17 +23,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from hsa_geo.builders._grids import GridNodes, Windows, grid_nodes, integer, window_levels
+from hsa_geo.builders._grids import Windows, grid_nodes, integer, window_levels
+from hsa_geo.builders._patch_nodes import (
+    QUADTREE,
+    Limits,
+    PatchNodes,
+    adaptive_nodes,
+    put_together,
+    regular_nodes,
+)
 from hsa_geo.builders._pixels import PixelSource
-from hsa_geo.builders.patches import MAX_PIXELS, cut_patches
+from hsa_geo.builders.patches import MAX_PIXELS
 from hsa_geo.data import Domain, SignalTree
 from hsa_geo.data.canonical import leaf_spans, levels_of
-from hsa_geo.errors import BuilderError, LimitError
+from hsa_geo.errors import BuilderError
 
 __all__ = ["from_image", "from_video", "image_of"]
 
 MAX_PATCH = 4096
-_QUADTREE: Windows = (((2, 2),), True)
 _ONE_GRID: Windows = ((), False)
 
 
@@ -42,6 +50,7 @@ def from_image(
     patch_size: int = 16,
     hierarchy: str = "quadtree",
     window: Any = None,
+    split_above: float | None = None,
     max_side: int | None = None,
     frame: int | None = None,
     channel_first: bool | None = None,
@@ -63,14 +72,18 @@ def from_image(
             columns, repeated until one window is left; or a list of those, one for each level,
             bottom-up, with a root over what is left then (``[]``: all patches under the root).
             (default: 2)
+        split_above: Make the quadtree adaptive: a block of patches whose variance (of values
+            0..255, mean over the channels) is at most this is one leaf, reduced to p x p pixels
+            by averaging; 0 merges what has one colour. (default: :obj:`None`, all leaves are
+            patches of p x p pixels of the picture)
         max_side: Longest side in pixels that a larger picture is reduced to; it keeps its
             proportions, and is never enlarged. (default: :obj:`None`, as it is)
         frame: Frame or page of an animated or paged file, from 0. (default: the first; of a PIL
             image the one it is at)
         channel_first: Whether the channels of an array come first. (default: :obj:`None`, those
             of tensors do, those of numpy arrays do not)
-        names: Give ``tree_name``: ``"patch 0,1"`` (row and column in the picture), ``"window"``,
-            ``"image"``. (default: :obj:`False`)
+        names: Give ``tree_name``: ``"patch 0,1"`` (row and column in the picture, counted in
+            patches), ``"window"``, ``"image"``. (default: :obj:`False`)
         max_pixels: Limit on the picture's pixels, before ``max_side``. (default: ``2**25``)
         max_leaves: Limit on the number of patches. (default: 131,072)
 
@@ -79,7 +92,7 @@ def from_image(
 
         - ``image_x [N, 3 * p * p]`` uint8, ``image_index [N]``: pixels of every leaf's patch,
           channel first.
-        - ``image_box [N, 4]`` int64: top, left, bottom and right of every patch in pixels of the
+        - ``image_box [N, 4]`` int64: top, left, bottom and right of every leaf in pixels of the
           (reduced) picture; what lies beyond its size was filled up.
         - ``image_size [1, 2]`` int64: height and width of the (reduced) picture.
 
@@ -98,14 +111,20 @@ def from_image(
     patch, levels = _patch(patch_size), _windows(hierarchy, window)
     source = _source(channel_first, max_side, max_pixels)
     frame = None if frame is None else integer("frame", frame, 0)
-    pixels = source.picture(image, frame)[None]
-    nodes = _nodes(pixels, patch, levels, max_pixels, max_leaves)
+    limits = _limits(max_pixels, max_leaves)
+    if split_above is not None:
+        _check_split(split_above, hierarchy)
+    pixels = source.picture(image, frame)
+    if split_above is None:
+        nodes = regular_nodes(pixels[None], patch, levels, limits)
+    else:
+        nodes = adaptive_nodes(pixels, patch, float(split_above), limits)
     tree: SignalTree = SignalTree.from_parents(
         nodes.parent,
         domain=Domain.GRID2D,
-        pos=nodes.pos.copy(),
-        name=_frame_names(nodes, pixels.shape[2], patch, "image") if names else None,
-        **_features(pixels, patch, nodes),
+        pos=nodes.pos.copy(),  # torch warns of read-only arrays
+        name=nodes.names("image") if names else None,
+        **_features(nodes, pixels.shape[:2], 1),
     )
     return tree
 
@@ -175,8 +194,9 @@ def from_video(
         raise BuilderError(f'on_limit={on_limit!r} is neither "error" nor "truncate".')
     most = None if max_frames is None else integer("max_frames", max_frames, 1)
     source = _source(channel_first, max_side, max_pixels)
+    limits = _limits(max_pixels, max_leaves)
     pixels = source.frames(frames, most, on_limit)
-    nodes = _nodes(pixels, patch, levels, max_pixels, max_leaves)
+    nodes = regular_nodes(pixels, patch, levels, limits)
 
     count, size = len(pixels), len(nodes.parent)
     time = grid_nodes(count, 1, steps)  # its leaves, the frames, are in order
@@ -193,8 +213,7 @@ def from_video(
     span = np.stack([begin, last + 1], axis=1)
     name = None
     if names:
-        width = pixels.shape[2]
-        name = [n for t in range(count) for n in _frame_names(nodes, width, patch, f"frame {t}")]
+        name = [each for t in range(count) for each in nodes.names(f"frame {t}")]
         name += [f"frames {a}-{b - 1}" for a, b in span[count:].tolist()]
         name[-1] = "video" if count > 1 else name[-1]
     tree: SignalTree = SignalTree.from_parents(
@@ -205,7 +224,7 @@ def from_video(
         tree_span=torch.from_numpy(
             np.concatenate([np.repeat(span[:count], size, axis=0), span[count:]])
         ),
-        **_features(pixels, patch, nodes),
+        **_features(nodes, pixels.shape[1:3], count),
     )
     return tree
 
@@ -217,7 +236,9 @@ def image_of(tree: SignalTree) -> np.ndarray:
         tree: From :func:`from_image` or :func:`from_video`; it may have lost leaves since.
 
     Returns:
-        uint8 ``[H, W, 3]``, or ``[T, H, W, 3]`` of a video; pixels without a leaf are white.
+        uint8 ``[H, W, 3]``, or ``[T, H, W, 3]`` of a video: exactly what was decoded, but that the
+        larger leaves of an adaptive quadtree are as coarse as they are, and pixels without a leaf
+        are white.
 
     Raises:
         BuilderError: If the tree is of another kind, or several trees in a batch.
@@ -242,10 +263,7 @@ def image_of(tree: SignalTree) -> np.ndarray:
     count = int(tree.tree_span[:, 1].max()) if is_video else 1
     patch = int((tree.image_x.size(1) // 3) ** 0.5)
     cells = tree.image_x.cpu().numpy().reshape(-1, 3, patch, patch)
-    out = np.full((count, -(-height // patch), -(-width // patch), 3, patch, patch), 255, np.uint8)
-    out[when, box[:, 0] // patch, box[:, 1] // patch] = cells
-    pixels = out.transpose(0, 1, 4, 2, 5, 3).reshape(count, out.shape[1] * patch, -1, 3)
-    pixels = pixels[:, :height, :width]
+    pixels = put_together(cells, box, when, (count, height, width))
     return pixels if is_video else pixels[0]
 
 
@@ -259,7 +277,7 @@ def _windows(hierarchy: Any, window: Any) -> Windows:
             raise BuilderError(
                 f'window={window!r} has no meaning for a quadtree: pass hierarchy="windows".'
             )
-        return _QUADTREE
+        return QUADTREE
     if hierarchy != "windows":
         raise BuilderError(f'hierarchy={hierarchy!r} is neither "quadtree" nor "windows".')
     return window_levels("window", 2 if window is None else window)
@@ -275,45 +293,31 @@ def _source(channel_first: Any, max_side: Any, max_pixels: Any) -> PixelSource:
     )
 
 
-def _nodes(
-    pixels: np.ndarray, patch: int, levels: Windows, max_pixels: Any, max_leaves: Any
-) -> GridNodes:
-    """The nodes of one frame of ``[T, H, W, 3]`` pixels, within limits."""
-    count, height, width, _ = pixels.shape
-    rows, cols = -(-height // patch), -(-width // patch)
-    leaves = count * rows * cols
-    if max_leaves is not None and leaves > integer("max_leaves", max_leaves, 1):
-        raise LimitError(
-            f"{'the image' if count == 1 else f'the video of {count} frames'} has {leaves} patches "
-            f"of {patch} x {patch} pixels, more than max_leaves={max_leaves}: pass max_side or a "
-            "larger patch_size, or raise max_leaves."
-        )
-    if max_pixels is not None and leaves * patch**2 > 2 * max(max_pixels, MAX_PIXELS):
-        raise LimitError(
-            f"patches of {patch} x {patch} pixels fill up {width} x {height} to "
-            f"{leaves * patch**2} pixels: pass a smaller patch_size."
-        )
-    return grid_nodes(rows, cols, levels)
+def _limits(max_pixels: Any, max_leaves: Any) -> Limits:
+    return Limits(
+        None if max_pixels is None else integer("max_pixels", max_pixels, 1),
+        None if max_leaves is None else integer("max_leaves", max_leaves, 1),
+    )
 
 
-def _features(pixels: np.ndarray, patch: int, nodes: GridNodes) -> dict[str, Any]:
-    """Leaf attributes of all frames, in the order of :class:`GridNodes`."""
-    count, height, width, _ = pixels.shape
-    cells = cut_patches(pixels, patch)
-    row, col = np.divmod(nodes.cell, cells.shape[2])
-    corner = np.stack([row, col], axis=1)
-    box = np.concatenate([corner, corner + 1], axis=1) * patch
-    leaves = count * len(row)
+def _check_split(split_above: Any, hierarchy: str) -> None:
+    if hierarchy != "quadtree":
+        raise BuilderError(
+            f"split_above={split_above!r} has no meaning for hierarchy={hierarchy!r}: it makes a "
+            "quadtree adaptive."
+        )
+    number = isinstance(split_above, int | float | np.integer | np.floating)
+    if not number or isinstance(split_above, bool) or not split_above >= 0:
+        raise BuilderError(
+            f"split_above={split_above!r} is no variance: give a number of at least 0."
+        )
+
+
+def _features(nodes: PatchNodes, size: tuple[int, ...], frames: int) -> dict[str, Any]:
+    """Leaf attributes of all frames."""
     return {
-        "image_x": torch.from_numpy(cells[:, row, col].reshape(leaves, 3 * patch**2)),
-        "image_index": torch.arange(leaves),
-        "image_box": torch.from_numpy(np.tile(box, (count, 1))),
-        "image_size": torch.tensor([[height, width]]),
+        "image_x": torch.from_numpy(nodes.patches),
+        "image_index": torch.arange(len(nodes.patches)),
+        "image_box": torch.from_numpy(np.tile(nodes.box, (frames, 1))),
+        "image_size": torch.tensor([size]),
     }
-
-
-def _frame_names(nodes: GridNodes, width: int, patch: int, root: str) -> list[str]:
-    cols = -(-width // patch)
-    names = [f"patch {cell // cols},{cell % cols}" for cell in nodes.cell.tolist()]
-    names += ["window"] * (len(nodes.parent) - len(names) - 1)
-    return [*names, root] if len(nodes.parent) > 1 else [root]
