@@ -36,7 +36,9 @@ def check_modality(modality: Any) -> None:
 def position_of(pos: Any, size: int | None = None) -> tuple[float, float]:
     """Two floats from one or two numbers."""
     try:
-        array = pos.detach().cpu().double().numpy() if isinstance(pos, Tensor) else np.asarray(pos)
+        if isinstance(pos, Tensor):
+            pos = _from_torch(pos)
+        array = np.asarray(pos)
         if array.dtype.kind not in "biuf":
             raise TypeError
         numbers = array.astype(np.float64).reshape(-1).tolist()
@@ -52,7 +54,7 @@ def position_of(pos: Any, size: int | None = None) -> tuple[float, float]:
 def edges_of(edges: Any, children: Any) -> np.ndarray:
     """``[E, 2]`` indices of children."""
     if isinstance(edges, Tensor):
-        edges = edges.detach().cpu().numpy()
+        edges = _from_torch(edges)
     if isinstance(children, dict):
         place = {key: i for i, key in enumerate(children)}
         pairs = []
@@ -89,6 +91,16 @@ def edges_of(edges: Any, children: Any) -> np.ndarray:
     return array
 
 
+def _from_torch(value: Tensor) -> np.ndarray:
+    """An array, or one of objects, which is refused, of what numpy cannot hold."""
+    try:
+        if value.is_floating_point():  # bfloat16, which numpy has not
+            value = value.double()
+        return value.detach().cpu().numpy()
+    except (TypeError, RuntimeError):  # sparse, or on no device
+        return np.asarray(None)
+
+
 def _pairs(edges: Any) -> list[Any]:
     if isinstance(edges, (str, bytes)) or not isinstance(edges, Iterable):
         raise BuilderError(f"edges={short(edges)} of a Graph is no list: give pairs of vertices.")
@@ -101,7 +113,7 @@ def _pairs(edges: Any) -> list[Any]:
 
 def weights_of(weights: Any, count: int) -> np.ndarray:
     if isinstance(weights, Tensor):
-        weights = weights.detach().cpu().double().numpy()
+        weights = _from_torch(weights)
     elif isinstance(weights, Iterable) and not isinstance(weights, (np.ndarray, str, bytes)):
         weights = list(weights)
     try:

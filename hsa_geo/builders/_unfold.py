@@ -137,11 +137,6 @@ class _Walk:
             if item.pos is not None:
                 found.row[node], found.column[node] = item.pos
             if item.name is not None:
-                if key not in (None, item.name):
-                    raise BuilderError(
-                        f"{found.path(node)} has the name {short(item.name)} besides that key: "
-                        "give one of them."
-                    )
                 found.name[node] = item.name
             if isinstance(item, Leaf):
                 self._leaf(node, item)

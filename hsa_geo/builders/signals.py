@@ -2,7 +2,8 @@
 
 A signal maps the positions of a domain to values, and the values may be signals again.  Each
 container is a domain with its children; a leaf holds numbers.  Any child may also be a plain
-Python object, by one rule, :data:`RULE`.  :func:`~hsa_geo.builders.from_nested` makes a tree of
+Python object, by one rule, :data:`RULE`.  Names and positions that a parent gives by keys or by
+default are for children that have none of their own.  :func:`~hsa_geo.builders.from_nested` makes a tree of
 all this, :func:`~hsa_geo.builders.to_nested` turns it back.
 
 Signals are frozen and compare by identity, so a Python ``set`` keeps equal leaves apart; to
