@@ -102,18 +102,30 @@ class SiteFolder:
             try:
                 with os.scandir(os.path.join(self.root, *folder)) as entries:
                     for entry in entries:
-                        if entry.name.startswith(b"."):
-                            continue
                         path = (*folder, entry.name)
-                        if entry.is_dir(follow_symlinks=False):
+                        kind = self._kind(entry, path)
+                        if kind == "folder":
                             stack.append(path)
-                        elif entry.is_symlink() and entry.is_dir():
-                            self._linked = True
-                        elif entry.name.lower().endswith(_SUFFIXES) and self._is_file(path):
+                        elif kind == "page":
                             pages.append(path)
             except OSError as error:
                 self.unread.append((folder, error.strerror or str(error)))
         return sorted(pages)
+
+    def _kind(self, entry: os.DirEntry[bytes], path: Parts) -> str:
+        """``"folder"``, ``"page"``, or nothing."""
+        if entry.name.startswith(b"."):
+            return ""
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                return "folder"
+            if entry.is_symlink() and entry.is_dir():
+                self._linked = True
+                return ""
+        except OSError:  # a symbolic link to itself
+            return ""
+        is_page = entry.name.lower().endswith(_SUFFIXES) and self._is_file(path)
+        return "page" if is_page else ""
 
     def _is_file(self, path: Parts) -> bool:
         """Whether a path is a regular file inside."""
