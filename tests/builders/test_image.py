@@ -264,8 +264,8 @@ def test_borders_are_filled_up_with_their_last_pixels() -> None:
     [
         (None, [1, 4, 16]),
         (4, [1, 16]),
-        ((4, 2), [1, 2, 16]),  # 1 x 2 windows are left, so the next has one row
-        ([(2, 4)], [1, 2, 16]),
+        ((4, 2), [1, 8, 16]),  # 1 x 2 windows are left, then one
+        ([(2, 4)], [1, 8, 16]),
         ([2], [1, 4, 16]),
         ([], [1, 16]),
         (100, [1, 16]),
