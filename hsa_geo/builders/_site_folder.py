@@ -100,7 +100,7 @@ class SiteFolder:
         while stack:
             folder = stack.pop()
             try:
-                with os.scandir(os.path.join(self.root, *folder)) as entries:
+                with os.scandir(self._full(folder)) as entries:
                     for entry in entries:
                         path = (*folder, entry.name)
                         kind = self._kind(entry, path)
@@ -111,6 +111,9 @@ class SiteFolder:
             except OSError as error:
                 self.unread.append((folder, error.strerror or str(error)))
         return sorted(pages)
+
+    def _full(self, path: Parts) -> bytes:
+        return os.fsencode(os.sep).join((self.root, *path))
 
     def _kind(self, entry: os.DirEntry[bytes], path: Parts) -> str:
         """``"folder"``, ``"page"``, or nothing."""
@@ -130,7 +133,7 @@ class SiteFolder:
     def _is_file(self, path: Parts) -> bool:
         """Whether a path is a regular file inside."""
         try:
-            real = os.path.realpath(os.path.join(self.root, *path))
+            real = os.path.realpath(self._full(path))
             inside = real.startswith(os.path.join(self.root, b""))
             return inside and os.path.isfile(real)
         except (OSError, ValueError):
@@ -158,7 +161,7 @@ class SiteFolder:
         if not self._linked:
             return -1
         try:
-            real = os.path.realpath(os.path.join(self.root, *path))
+            real = os.path.realpath(self._full(path))
         except (OSError, ValueError):
             return -1
         base = os.path.join(self.root, b"")
