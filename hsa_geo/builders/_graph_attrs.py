@@ -215,7 +215,7 @@ def positions(
 
 
 def ranks_among_siblings(parent: Ints) -> Ints:
-    """``[M]``, the place of every node among its siblings, 0 for the root.
+    """``[M]``, the place of every node among those of the same parent, in the order given.
 
     Example:
         >>> ranks_among_siblings(np.array([-1, 0, 0, 1, 0])).tolist()

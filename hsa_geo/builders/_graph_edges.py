@@ -136,7 +136,6 @@ def parts_of(
         out.append(subgraph)
     keys = {"keys": True} if multi else {}
     for edge in graph.edges(data=True, **keys):
-        there: Any = home.get(edge[0])
-        if there is not None and there is home.get(edge[1]):
-            there.add_edges_from([edge])
+        if edge[0] in home and home[edge[0]] is home.get(edge[1]):
+            home[edge[0]].add_edges_from([edge])
     return out

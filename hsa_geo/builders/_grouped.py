@@ -65,8 +65,10 @@ def grouped_tree(
     nodes = list(graph)
     edges = Edges.of(graph, {node: i for i, node in enumerate(nodes)}, weight)
     groups = _groups(graph, nodes, attrs, edges, hierarchy, resolutions, seed, max_group)
-    parent, level, labels = _in_order(groups, attrs, order)
-    n, m = len(nodes), len(parent)
+    tree_index, level, labels = _in_order(groups, attrs, order)
+    n, m = len(nodes), len(level)
+    parent: Ints = np.full(m, -1)
+    parent[tree_index[1]] = tree_index[0]
     leaves = labels[:n]
 
     if isinstance(domain, str):
@@ -80,7 +82,7 @@ def grouped_tree(
         total = _totals(parent, level, np.column_stack([points(attrs, leaves, pos), np.ones(n)]))
         where[: max(m - 1, 1)] = (total[:, :2] / total[:, 2:])[: max(m - 1, 1)]  # not the root's
     elif kind is Domain.SEQUENCE:
-        where[:, 0] = ranks_among_siblings(parent)
+        where[tree_index[1], 0] = ranks_among_siblings(tree_index[0])
 
     row = {label: i for i, label in enumerate(leaves)}
     edges = edges.renumbered(np.array([row[node] for node in nodes]))
@@ -96,7 +98,7 @@ def grouped_tree(
         parent,
         domain=int(kind),
         pos=where,
-        name=_names(attrs, parent, level, labels, n, name),
+        name=_names(attrs, tree_index, level, labels, n, name),
         x=None if x is None else features(attrs, leaves, x, dtype),
         **extra,
     )
@@ -150,7 +152,7 @@ def _groups(
 
 
 def _in_order(groups: Groups, attrs: Attrs, order: Any) -> tuple[Ints, Ints, list[Any]]:
-    """Parent, level and label of every tree node in canonical order."""
+    """Edges of the tree in canonical order, level and label of every tree node."""
     nodes, n = groups.nodes, len(groups.nodes)
     parent = groups.parent
     if order is not None:
@@ -158,10 +160,9 @@ def _in_order(groups: Groups, attrs: Attrs, order: Any) -> tuple[Ints, Ints, lis
         nodes = sorted_by(attrs, nodes, order)
         parent = np.concatenate([parent[[place[node] for node in nodes]], parent[n:]])
     canonical = canonical_order(parent)
-    above: Ints = np.full(len(parent), -1)
-    above[canonical.tree_index[1]] = canonical.tree_index[0]
     named = [*nodes, *groups.keys]
-    return above, canonical.level, [named[i] for i in canonical.order.tolist()]
+    labels = [named[i] for i in canonical.order.tolist()]
+    return canonical.tree_index, canonical.level, labels
 
 
 def _totals(parent: Ints, level: Ints, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -177,15 +178,15 @@ def _totals(parent: Ints, level: Ints, values: NDArray[np.float64]) -> NDArray[n
 
 
 def _names(
-    attrs: Attrs, parent: Ints, level: Ints, labels: list[Any], n: int, name: Any
+    attrs: Attrs, tree_index: Ints, level: Ints, labels: list[Any], n: int, name: Any
 ) -> list[str]:
     """Names of the leaves, the keys of groups, and numbers for groups that have none."""
     names = [
         text_of(label if name is None else attribute_of(attrs, label, name)) for label in labels[:n]
     ]
-    m = len(parent)
-    first: Ints = np.arange(m)  # the first leaf below, by pointer doubling
-    first[parent[:-1][::-1]] = np.arange(m - 1)[::-1]  # siblings lie in order: the first stays
+    m = len(labels)
+    first: Ints = np.arange(m)  # the first leaf below, by pointer doubling over first children
+    first[tree_index[0, ::-1]] = tree_index[1, ::-1]
     while (first >= n).any():
         first = first[first]
     number = {node: i for i, node in enumerate((n + np.lexsort((level[n:], first[n:]))).tolist())}
