@@ -1,0 +1,242 @@
+"""Clusters of nodes that lie close together, in space or by their features, as a hierarchy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch_geometric.transforms import BaseTransform
+
+from hsa_geo._optional import require
+from hsa_geo.builders.communities import stack_partitions
+from hsa_geo.data import Domain, SignalTree
+from hsa_geo.data.canonical import leaf_spans, levels_of
+from hsa_geo.errors import BuilderError, LimitError, UnsupportedError
+from hsa_geo.transforms.attach import attach_hierarchy, check_graph
+from hsa_geo.transforms.communities import partitioned
+
+__all__ = ["ClusterHierarchy"]
+
+Ints = NDArray[np.int64]
+
+#: Agglomerative clustering compares all pairs of nodes: 8 bytes for each.
+MAX_AGGLOMERATIVE = 20_000
+#: From here on k-means looks at a sample of the nodes in each step.
+MANY_NODES = 10_000
+
+
+class ClusterHierarchy(BaseTransform):
+    r"""Give a graph (or a point cloud) the hierarchy of its clusters in space or in feature space.
+
+    ``"kmeans"`` clusters the nodes, then the centres of the clusters by how many nodes they hold,
+    and so on; ``"agglomerative"`` cuts one dendrogram at several numbers of clusters.  Needs
+    scikit-learn.  All else of the graph stays as it is
+    (:func:`~hsa_geo.transforms.attach_hierarchy`); a cluster of one member is left out.
+
+    Args:
+        attr (str): Node attribute ``[N, ...]`` of numbers. (default: ``"pos"``)
+        sizes (sequence of ints, optional): Numbers of clusters, one level for each; those that a
+            graph has no different nodes for are left out. (default: by ``branching``)
+        branching (int, optional): In place of ``sizes``: N/b clusters, of which N/b², and so on,
+            until there are at most b. (default: ``8``)
+        method (str): ``"kmeans"`` or ``"agglomerative"``, which takes up to 20,000 nodes.
+            (default: ``"kmeans"``)
+        linkage (str): Of ``"agglomerative"``: ``"ward"``, ``"average"``, ``"complete"``,
+            ``"single"``. (default: ``"ward"``)
+        add_pos (bool): Give siblings positions, for attributes of one or two columns: the mean
+            over the nodes below, in a ``SEQUENCE`` or ``GRID2D``. (default: :obj:`False`)
+        add_links (bool): Give siblings the ``GRAPH`` domain and links where edges join them, as
+            :class:`CommunityHierarchy` does. (default: :obj:`False`: a ``SET``)
+        seed (int): Seed of k-means. (default: ``0``)
+
+    Raises:
+        MissingPackageError: If scikit-learn is not installed.
+        BuilderError: If the attribute is missing or not finite, or an argument does not fit.
+        LimitError: If the graph is too large for ``"agglomerative"``.
+        UnsupportedError: If it is no single ``Data``, or has a hierarchy already.
+
+    Example:
+        >>> from torch_geometric.data import Data
+        >>> data = Data(pos=torch.tensor([[0.0, 0], [0, 1], [9, 9], [9, 8], [9, 7]]))
+        >>> ClusterHierarchy("pos", sizes=[2], add_pos=True)(data).describe()
+        SignalTree: 5 leaves, 8 nodes, depth 2
+        7: GRID2D of 2, 5 leaves
+          5 at (0, 0.5): GRID2D of 2, 2 leaves
+            0 at (0, 0)
+            1 at (0, 1)
+          6 at (9, 8): GRID2D of 3, 3 leaves
+            2 at (9, 9)
+            3 at (9, 8)
+            4 at (9, 7)
+    """
+
+    def __init__(
+        self,
+        attr: str = "pos",
+        sizes: Sequence[int] | None = None,
+        *,
+        branching: int | None = None,
+        method: Literal["kmeans", "agglomerative"] = "kmeans",
+        linkage: Literal["ward", "average", "complete", "single"] = "ward",
+        add_pos: bool = False,
+        add_links: bool = False,
+        seed: int = 0,
+    ) -> None:
+        if method not in ("kmeans", "agglomerative"):
+            raise UnsupportedError(f"method={method!r}: use 'kmeans' or 'agglomerative'.")
+        if linkage not in ("ward", "average", "complete", "single"):
+            raise UnsupportedError(
+                f"linkage={linkage!r}: use 'ward', 'average', 'complete' or 'single'."
+            )
+        if sizes is not None and branching is not None:
+            raise BuilderError("sizes and branching are both given: give one of them.")
+        if add_pos and add_links:
+            raise BuilderError(
+                "add_pos and add_links are both given, but siblings lie in one domain: give one."
+            )
+        self.sizes = None if sizes is None else counts(sizes, "sizes")
+        self.branching = counts([8 if branching is None else branching], "branching", least=2)[0]
+        self.attr, self.method, self.linkage = attr, method, linkage
+        self.add_pos, self.add_links, self.seed = add_pos, add_links, seed
+
+    def forward(self, data: Any) -> SignalTree:
+        """The graph with its hierarchy."""
+        n = check_graph(data)
+        points = self._points(data, n)
+        different = len(np.unique(points, axis=0))
+        sizes = self.sizes or shrinking(n, self.branching)
+        sizes = sorted({k for k in sizes if 1 < k <= different and k < n}, reverse=True)
+        levels: list[Ints] = []
+        if sizes and self.method == "kmeans":
+            levels = _kmeans(points, sizes, self.seed)
+        elif sizes:
+            levels = _agglomerative(points, sizes, self.linkage)
+        if not self.add_pos:
+            return partitioned(data, levels, add_links=self.add_links)
+        parent = stack_partitions(levels or [np.zeros(n, dtype=np.int64)])
+        domain = (Domain.SEQUENCE, Domain.GRID2D)[points.shape[1] - 1]
+        return attach_hierarchy(data, parent, domain=domain, pos=_means(parent, points))
+
+    def _points(self, data: Any, n: int) -> NDArray[np.float64]:
+        value = data.to_dict().get(self.attr)
+        if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != n:
+            has = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            has = f"the graph has {sorted(data.keys())}" if value is None else f"it is {has}"
+            raise BuilderError(
+                f"attr={self.attr!r} is no tensor with a row for each of the {n} nodes ({has}): "
+                "give the name of such an attribute."
+            )
+        if value.layout is not torch.strided or value.is_complex():
+            raise BuilderError(
+                f"'{self.attr}' is a tensor of dtype {value.dtype} and layout {value.layout}: give "
+                "a dense one of real numbers."
+            )
+        points = value.detach().cpu().to(torch.float64).reshape(n, -1).numpy()
+        bad = np.flatnonzero(~(np.abs(points) < 1e150).all(axis=1))  # squares are finite
+        if bad.size:
+            raise BuilderError(
+                f"node {int(bad[0])} has a value in '{self.attr}' that is not finite or above "
+                "1e150: clean the attribute first."
+            )
+        if self.add_pos and points.shape[1] not in (1, 2):
+            raise BuilderError(
+                f"'{self.attr}' has {points.shape[1]} columns, but add_pos needs one or two: leave "
+                "add_pos out, or name another attribute."
+            )
+        return points
+
+    def __repr__(self) -> str:
+        how = f"sizes={self.sizes}" if self.sizes is not None else f"branching={self.branching}"
+        return f"{self.__class__.__name__}({self.attr!r}, {how}, method={self.method!r})"
+
+
+def counts(values: Any, name: str, least: int = 1) -> tuple[int, ...]:
+    """Whole numbers from ``least`` on, or a BuilderError.
+
+    Example:
+        >>> counts([8, 2], "sizes")
+        (8, 2)
+    """
+    try:
+        found = tuple(values)
+    except TypeError:
+        found = (values,)
+    for value in found:
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if not whole or value < least:
+            raise BuilderError(f"{name} has the value {value!r}: give whole numbers from {least}.")
+    return tuple(map(int, found))
+
+
+def shrinking(n: int, branching: int) -> list[int]:
+    """Numbers of groups, level by level, when each holds ``branching`` of those below.
+
+    Example:
+        >>> shrinking(100, 4)
+        [25, 7, 2]
+    """
+    sizes = []
+    while n > branching:
+        n = -(-n // branching)
+        sizes.append(n)
+    return sizes
+
+
+def _kmeans(points: NDArray[np.float64], sizes: list[int], seed: int) -> list[Ints]:
+    cluster = require("sklearn.cluster", extra="transforms", purpose="clustering nodes")
+    labels, levels = np.arange(len(points)), []
+    centres: NDArray[np.float64] = points
+    weight: NDArray[np.float64] = np.ones(len(points))
+    for k in sizes:
+        different = len(np.unique(centres, axis=0))
+        if different < k or len(centres) <= k:
+            continue  # the level below has found fewer clusters than it was to
+        if len(centres) > MANY_NODES:
+            method = cluster.MiniBatchKMeans(k, n_init=1, random_state=seed, batch_size=4096)
+        else:
+            method = cluster.KMeans(k, n_init=1, random_state=seed)
+        found = method.fit(centres, sample_weight=weight).labels_.astype(np.int64)
+        found = np.unique(found, return_inverse=True)[1]
+        total = np.bincount(found, weights=weight)
+        sums = [np.bincount(found, weights=weight * column) for column in centres.T]
+        centres, weight = np.stack(sums, axis=1) / total[:, None], total
+        labels = found[labels]
+        levels.append(labels)
+    return levels
+
+
+def _agglomerative(points: NDArray[np.float64], sizes: list[int], linkage: str) -> list[Ints]:
+    cluster = require("sklearn.cluster", extra="transforms", purpose="clustering nodes")
+    n = len(points)
+    if n > MAX_AGGLOMERATIVE:
+        raise LimitError(
+            f"the graph has {n} nodes, but agglomerative clustering compares all pairs and takes "
+            f"{MAX_AGGLOMERATIVE}: use method='kmeans'."
+        )
+    method = cluster.AgglomerativeClustering(
+        n_clusters=None, distance_threshold=0, linkage=linkage
+    ).fit(points)
+    parent = np.arange(2 * n - 1)
+    parent[method.children_] = n + np.arange(n - 1)[:, None]  # merge i makes node n + i
+    levels = []
+    for k in sizes:  # after n - k merges there are k clusters
+        up = np.where(parent < 2 * n - k, parent, np.arange(2 * n - 1))
+        for _ in range((2 * n).bit_length()):
+            up = up[up]
+        levels.append(np.unique(up[:n], return_inverse=True)[1])
+    return levels
+
+
+def _means(parent: Ints, points: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Mean of the points below every node, ``[M, 1 or 2]``."""
+    level = levels_of(parent)
+    total = np.zeros((len(parent), points.shape[1]))
+    total[: len(points)] = points
+    for k in range(int(level.max(initial=0)), 0, -1):
+        nodes = np.flatnonzero(level == k)
+        np.add.at(total, parent[nodes], total[nodes])
+    return (total / leaf_spans(parent, level)[2][:, None]).astype(np.float32)

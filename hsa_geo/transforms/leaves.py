@@ -1,0 +1,186 @@
+"""Leaves left out, or hidden, at random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.transforms import BaseTransform
+
+from hsa_geo.data import SignalTree
+from hsa_geo.data.forest import Forest
+from hsa_geo.data.store import Kind, kind_of
+from hsa_geo.errors import BuilderError, ShapeError
+from hsa_geo.transforms.attach import check_tree
+
+__all__ = ["DropLeaves", "MaskLeaves"]
+
+
+class DropLeaves(BaseTransform):
+    """Leave out leaves, at random or by a mask; the counts of all nodes above follow.
+
+    As :meth:`SignalTree.restrict`: nodes without leaves go, edges of left-out leaves, too.  At
+    random one leaf stays in any case, and one below every node that ``{name}_node`` refers to.
+    A leaf with a ``leaf_weight`` stays or goes as a whole.
+
+    Args:
+        p (float): Probability that a leaf goes, from 0 to 1. (default: ``0.1``)
+        mask (str, optional): In place of ``p``: leaf attribute ``[N]`` bool, True where a leaf
+            goes. (default: :obj:`None`)
+        seed (int, optional): Draw the same for every tree of a size; otherwise PyTorch's own
+            generator draws, as in PyG's random transforms. (default: :obj:`None`)
+
+    Raises:
+        UnsupportedError: If the input is no single SignalTree.
+        BuilderError: If an argument does not fit.
+        ShapeError: If a mask leaves out all leaves.
+        TreeError: If it leaves out all below a node that ``{name}_node`` refers to.
+
+    Example:
+        >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1], hidden=torch.arange(4) < 2)
+        >>> DropLeaves(mask="hidden")(tree)
+        SignalTree(leaves=2, nodes=4, depth=2, hidden=[2])
+    """
+
+    def __init__(self, p: float = 0.1, *, mask: str | None = None, seed: int | None = None) -> None:
+        self.p, self.mask, self.seed = _probability(p), mask, seed
+
+    def forward(self, data: Any) -> SignalTree:
+        """The tree with fewer leaves."""
+        tree = check_tree(data, "DropLeaves")
+        if self.mask is not None:
+            return tree.restrict(~_mask_of(tree, self.mask))
+        score = _draw(tree, self.seed)
+        forest = Forest.of(tree)
+        best = np.zeros(forest.num_nodes)  # highest score below every node
+        best[: tree.num_leaves] = score.numpy()
+        for level in range(int(forest.level.max()), 0, -1):
+            nodes = np.flatnonzero(forest.level == level)
+            np.maximum.at(best, forest.parent[nodes], best[nodes])
+        values = tree.to_dict()
+        needed = [forest.num_nodes - 1]
+        for key, value in values.items():
+            if kind_of(key, values, value) is Kind.NODE_IDS:
+                needed += value.tolist()
+        stays = (score >= self.p).numpy()
+        by_score = {float(s): row for row, s in enumerate(score.tolist())}
+        stays[[by_score[float(best[node])] for node in needed]] = True
+        return tree.restrict(torch.from_numpy(stays))
+
+    def __repr__(self) -> str:
+        how = f"p={self.p}" if self.mask is None else f"mask={self.mask!r}"
+        return f"{self.__class__.__name__}({how})"
+
+
+class MaskLeaves(BaseTransform):
+    """Replace the features of leaves by a value, at random or by a mask; the structure stays.
+
+    Args:
+        p (float): Probability that a leaf is masked, from 0 to 1. (default: ``0.15``)
+        value (float or Tensor): What stands in place of each row: a number, or a tensor that
+            broadcasts to a row. (default: ``0.0``)
+        attrs (str or sequence of str): Leaf attributes, or features ``{m}_x`` of a modality, all of
+            whose rows at a masked leaf are replaced. (default: ``"x"``)
+        mask (str, optional): In place of ``p``: leaf attribute ``[N]`` bool, True where a leaf is
+            masked. (default: :obj:`None`)
+        store (str, optional): Name under which the mask ``[N]`` is stored, e.g. for a loss.
+            (default: not)
+        seed (int, optional): As in :class:`DropLeaves`. (default: :obj:`None`)
+
+    Raises:
+        UnsupportedError: If the input is no single SignalTree.
+        BuilderError: If an attribute is missing, or an argument does not fit.
+        ShapeError: If the value does not fit the attribute's rows or type.
+
+    Example:
+        >>> tree = SignalTree.from_parents([3, 3, 3, -1], x=torch.ones(3, 1))
+        >>> MaskLeaves(1.0, value=-1, store="masked")(tree).x.tolist()
+        [[-1.0], [-1.0], [-1.0]]
+    """
+
+    def __init__(
+        self,
+        p: float = 0.15,
+        value: float | Tensor = 0.0,
+        *,
+        attrs: str | Sequence[str] = "x",
+        mask: str | None = None,
+        store: str | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.p, self.value = _probability(p), value
+        self.attrs = (attrs,) if isinstance(attrs, str) else tuple(attrs)
+        self.mask, self.store, self.seed = mask, store, seed
+
+    def forward(self, data: Any) -> SignalTree:
+        """The tree with masked features."""
+        tree = check_tree(data, "MaskLeaves")
+        if self.mask is not None:
+            mask = _mask_of(tree, self.mask)
+        else:
+            mask = (_draw(tree, self.seed) < self.p).to(tree.tree_index.device)
+        for key in self.attrs:
+            tree[key] = self._masked(tree, key, mask)
+        if self.store is not None:
+            tree[self.store] = mask
+        return tree
+
+    def _masked(self, tree: SignalTree, key: str, mask: Tensor) -> Tensor:
+        values = tree.to_dict()
+        rows = values.get(key)
+        kind = kind_of(key, values, rows)
+        of_leaves = isinstance(rows, Tensor) and tree.is_node_attr(key)
+        if not isinstance(rows, Tensor) or not (kind is Kind.MODALITY or of_leaves):
+            raise BuilderError(
+                f"attrs names '{key}', which holds no features of leaves (the tree has "
+                f"{sorted(tree.keys())}): give leaf attributes, or {{m}}_x of a modality."
+            )
+        if kind is Kind.MODALITY:
+            mask = mask[values[f"{key.removesuffix('x')}index"]]
+        value = torch.as_tensor(self.value, device=rows.device)
+        try:
+            same = value.to(rows.dtype)
+            fits = torch.equal(same.to(value.dtype), value) or rows.is_floating_point()
+            row = same.expand(rows.shape[1:])
+        except RuntimeError:
+            fits = False
+        if not fits:
+            raise ShapeError(
+                f"value={self.value!r} does not fit '{key}' of dtype {rows.dtype} and row shape "
+                f"{list(rows.shape[1:])}: give a number of that type, or such a row."
+            )
+        return torch.where(mask.view(-1, *[1] * (rows.dim() - 1)), row, rows)
+
+    def __repr__(self) -> str:
+        how = f"p={self.p}" if self.mask is None else f"mask={self.mask!r}"
+        return f"{self.__class__.__name__}({how}, attrs={list(self.attrs)})"
+
+
+def _probability(p: Any) -> float:
+    try:
+        if 0 <= float(p) <= 1:
+            return float(p)
+    except (TypeError, ValueError):
+        pass
+    raise BuilderError(f"p={p!r} is no probability: give a number from 0 to 1.")
+
+
+def _draw(tree: SignalTree, seed: int | None) -> Tensor:
+    """A different number from [0, 1) for each leaf, ``[N]`` float64 on the CPU."""
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    return torch.rand(tree.num_leaves, dtype=torch.float64, generator=generator)
+
+
+def _mask_of(tree: SignalTree, key: str) -> Tensor:
+    mask = tree.to_dict().get(key)
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or len(mask) != tree.num_leaves:
+        what = "missing" if mask is None else f"a {type(mask).__name__}"
+        if isinstance(mask, Tensor):
+            what = f"{mask.dtype} {list(mask.shape)}"
+        raise BuilderError(
+            f"mask={key!r} is {what}: give the name of a bool attribute [{tree.num_leaves}]."
+        )
+    return mask
