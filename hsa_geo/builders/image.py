@@ -83,7 +83,8 @@ def from_image(
         channel_first: Whether the channels of an array come first. (default: :obj:`None`, those
             of tensors do, those of numpy arrays do not)
         names: Give ``tree_name``: ``"patch 0,1"`` (row and column in the picture, counted in
-            patches), ``"window"``, ``"image"``. (default: :obj:`False`)
+            patches; ``"patch 0,8 x4"`` is a leaf of 4 x 4), ``"window"``, ``"image"``. (default:
+            :obj:`False`)
         max_pixels: Limit on the picture's pixels, before ``max_side``. (default: ``2**25``)
         max_leaves: Limit on the number of patches. (default: 131,072)
 
