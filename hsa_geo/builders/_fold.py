@@ -263,24 +263,23 @@ class _Graphs:
 
 
 def _rows(values: Tensor) -> list[Any]:
-    """Each row, as an array (a tensor where numpy has no such type)."""
+    """Each row as an array (a tensor where numpy has no such type), a number as one of [1]."""
     values = values.detach().cpu().clone()
+    values = values.unsqueeze(-1) if values.dim() == 1 else values
     try:
-        array = values.numpy()
+        return list(values.numpy())
     except TypeError:
         return list(values.unbind(0))
-    return list(array) if array.ndim > 1 else [array[i : i + 1] for i in range(len(array))]
 
 
 def _leaves(
     tree: SignalTree, features: dict[str, Tensor], names: list[Any], at: list[Any]
 ) -> list[Any]:
     n = tree.num_leaves
-    inside: list[dict[str, list[Any]]] = []
     if set(features) == {"x"} and features["x"].dim() > 1:
         own = _rows(features["x"])
         return [Leaf(value, None, name, pos) for value, name, pos in zip(own, names, at)]
-    inside = [{} for _ in range(n)]
+    inside: list[dict[str, list[Any]]] = [{} for _ in range(n)]
     for modality, values in features.items():
         leaf = range(n) if modality == "x" else tree[f"{modality}_index"].tolist()
         for place, row in zip(leaf, _rows(values)):
@@ -301,7 +300,6 @@ def _leaves(
 
 
 def _joined(rows: list[Any], flat: bool) -> Any:
-    join = (torch.cat if flat else torch.stack) if isinstance(rows[0], Tensor) else None
-    if join is not None:
-        return join(rows)
+    if isinstance(rows[0], Tensor):
+        return torch.cat(rows) if flat else torch.stack(rows)
     return np.concatenate(rows) if flat else np.stack(rows)

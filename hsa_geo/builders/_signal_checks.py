@@ -37,8 +37,9 @@ def position_of(pos: Any, size: int | None = None) -> tuple[float, float]:
     """Two floats from one or two numbers."""
     try:
         if isinstance(pos, Tensor):
-            pos = _from_torch(pos)
-        array = np.asarray(pos)
+            array = _from_torch(pos)
+        else:
+            array = np.asarray(pos)
         if array.dtype.kind not in "biuf":
             raise TypeError
         numbers = array.astype(np.float64).reshape(-1).tolist()
@@ -104,6 +105,8 @@ def _from_torch(value: Tensor) -> np.ndarray:
 def _pairs(edges: Any) -> list[Any]:
     if isinstance(edges, (str, bytes)) or not isinstance(edges, Iterable):
         raise BuilderError(f"edges={short(edges)} of a Graph is no list: give pairs of vertices.")
+    if isinstance(edges, np.ndarray) and edges.ndim == 0:
+        raise BuilderError("edges of a Graph are an array without rows: give pairs of vertices.")
     pairs = list(edges)
     for edge in pairs:
         if not (isinstance(edge, (tuple, list, np.ndarray)) and len(edge) == 2):

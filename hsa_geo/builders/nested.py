@@ -250,6 +250,8 @@ def _parse(
                 f"modalities[{name!r}] is {short(given)} and dtype=None: give (shape, dtype), so "
                 "that trees without it have the same type."
             )
+        if kind.is_complex:
+            raise BuilderError(f"modalities[{name!r}] has the dtype {kind}: give a real one.")
         out[name] = (tuple(sizes), kind)
     return out
 

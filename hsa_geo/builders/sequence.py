@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hsa_geo.builders._rows import array_of
+from hsa_geo.builders._rows import array_of, cast
 from hsa_geo.builders._signal_checks import short
 from hsa_geo.data import LEAF, Domain, SignalTree
 from hsa_geo.errors import BuilderError
@@ -91,11 +91,11 @@ def _values(x: Any) -> Tensor:
     else:
         array = array_of(x, "x")
         assert isinstance(array, np.ndarray)
-        if isinstance(x, (list, tuple)) and array.dtype == np.float64:
-            array = array.astype(np.float32)
         if not array.flags.writeable or any(s < 0 or s % array.itemsize for s in array.strides):
             array = array.copy()
         values = torch.from_numpy(array)
+        if isinstance(x, (list, tuple)) and values.dtype == torch.float64 and values.dim():
+            values = cast(values, torch.float32, "x", lambda row: f"step {row}")
     if values.dim() == 0 or len(values) == 0:
         raise BuilderError(
             f"x has the shape {list(values.shape)}, but a sequence has at least one step: give "

@@ -2,9 +2,10 @@
 
 A signal maps the positions of a domain to values, and the values may be signals again.  Each
 container is a domain with its children; a leaf holds numbers.  Any child may also be a plain
-Python object, by one rule, :data:`RULE`.  Names and positions that a parent gives by keys or by
-default are for children that have none of their own.  :func:`~hsa_geo.builders.from_nested` makes a tree of
-all this, :func:`~hsa_geo.builders.to_nested` turns it back.
+Python object, by one rule, :data:`RULE`.  What a parent says of its children, by keys or by
+default, goes for those that do not say it of themselves: a child's own ``name`` and ``pos`` come
+first.  :func:`~hsa_geo.builders.from_nested` makes a tree of all this,
+:func:`~hsa_geo.builders.to_nested` turns it back.
 
 Signals are frozen and compare by identity, so a Python ``set`` keeps equal leaves apart; to
 compare what they hold, use :func:`~hsa_geo.builders.nested.same_signal`.  Printing, hashing,
