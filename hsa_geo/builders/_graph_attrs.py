@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ def attribute_of(attrs: Attrs, node: Hashable, attribute: Any) -> Any:
         return attrs[node][attribute]
     except (KeyError, TypeError):
         raise BuilderError(
-            f"node {shown(node)} has no attribute {attribute!r} (it has "
+            f"node {shown(node)} has no attribute {shown(attribute)} (it has "
             f"{shown(list(attrs[node]))}): give it to every node that needs it."
         ) from None
 
@@ -94,8 +94,8 @@ def _rows(attrs: Attrs, nodes: Sequence[Hashable], attribute: Any) -> list[NDArr
         array = numbers(value)
         if array is None:
             raise BuilderError(
-                f"node {shown(node)} has {attribute!r} = {shown(value)}, which is no number or "
-                "array of numbers."
+                f"node {shown(node)} has {shown(attribute)} = {shown(value)}, which is no number "
+                "or array of numbers."
             )
         out.append(array)
     return out
@@ -110,10 +110,11 @@ def features(
         >>> features({"a": {"v": 1, "w": [2, 3]}}, ["a"], ["v", "w"], torch.int64)
         tensor([[1, 2, 3]])
     """
-    if isinstance(x, str) or not isinstance(x, Iterable):
+    several = not isinstance(x, str)
+    try:
+        chosen = list(x) if several else [x]
+    except TypeError:  # no sequence; perhaps an attribute that is no string
         chosen, several = [x], False
-    else:
-        chosen, several = list(x), True
     columns = []
     for attribute in chosen:
         rows = _rows(attrs, leaves, attribute)
@@ -121,18 +122,18 @@ def features(
         for leaf, row in zip(leaves, rows):
             if row.shape != shape:
                 raise BuilderError(
-                    f"node {shown(leaf)} has {attribute!r} of shape {list(row.shape)}, but node "
-                    f"{shown(leaves[0])} of shape {list(shape)}: give every leaf the same."
+                    f"node {shown(leaf)} has {shown(attribute)} of shape {list(row.shape)}, but "
+                    f"node {shown(leaves[0])} of shape {list(shape)}: give every leaf the same."
                 )
         if several and len(shape) > 1:
             raise BuilderError(
-                f"{attribute!r} has shape {list(shape)} at node {shown(leaves[0])}: of several "
-                "attributes each must be a number or a vector."
+                f"{shown(attribute)} has shape {list(shape)} at node {shown(leaves[0])}: of "
+                "several attributes each must be a number or a vector."
             )
         column = torch.from_numpy(np.stack(rows)).to(dtype)
         columns.append(column.unsqueeze(-1) if column.dim() == 1 else column)
     if not columns:
-        raise BuilderError(f"x={x!r} names no attribute: give one, several, or None.")
+        raise BuilderError(f"x={shown(x)} names no attribute: give one, several, or None.")
     return torch.cat(columns, dim=-1)
 
 
@@ -207,7 +208,7 @@ def positions(
         return out
     has = np.array([pos in attrs[label] for label in labels])
     if m > 1 and not has[1:].any():
-        raise BuilderError(f"no node has the attribute {pos!r} given as pos: give positions.")
+        raise BuilderError(f"no node has the attribute {shown(pos)} given as pos: give positions.")
     placed = np.bincount(parent + 1, weights=has, minlength=m + 1) > 0  # groups with positions
     nodes = np.flatnonzero(placed[parent + 1])
     out[nodes] = points(attrs, [labels[i] for i in nodes.tolist()], pos)
@@ -253,8 +254,8 @@ def sorted_by(attrs: Attrs, nodes: list[Hashable], order: Any) -> list[Hashable]
         if all(key == key for key in keys):  # nan is not
             return [nodes[i] for i in sorted(range(len(nodes)), key=keys.__getitem__)]
         raise ValueError
-    except (TypeError, ValueError):
+    except Exception:  # whatever the values' own comparison raises
         raise BuilderError(
-            f"siblings {shown(nodes[0])}, ... have values of {order!r} that cannot be compared, "
-            f"e.g. {shown(keys[:3])}: give numbers, or strings."
+            f"siblings {shown(nodes[0])}, ... have values of {shown(order)} that cannot be "
+            f"compared, e.g. {shown(keys[:3])}: give numbers, or strings."
         ) from None

@@ -86,21 +86,22 @@ def _weights(edges: Sequence[tuple[Any, Any, Any]], weight: Any) -> Reals:
         number = value
         if value is _MISSING:
             raise BuilderError(
-                f"the edge between {shown(u)} and {shown(v)} has no attribute {weight!r} given as "
-                "weight: give it to every edge."
+                f"the edge between {shown(u)} and {shown(v)} has no attribute {shown(weight)} "
+                "given as weight: give it to every edge."
             )
         if type(value) is not float and type(value) is not int:
             array = numbers(value)
             number = array.item() if array is not None and array.size == 1 else -1
         if not 0 <= number <= _LARGEST:
             raise BuilderError(
-                f"the edge between {shown(u)} and {shown(v)} has {weight!r} = {shown(value)}: give "
-                "one number from 0 to what float32 holds."
+                f"the edge between {shown(u)} and {shown(v)} has {shown(weight)} = {shown(value)}: "
+                "give one number from 0 to what float32 holds."
             )
         values[i] = number
     if values.sum() > _LARGEST / 4:  # for two directions, and loops twice
         raise BuilderError(
-            f"the weights {weight!r} add up to {values.sum()}, more than float32 holds: scale them."
+            f"the weights {shown(weight)} add up to {values.sum()}, more than float32 holds: "
+            "scale them."
         )
     return values
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+from torch import Tensor
 
 from hsa_geo.builders._graph_attrs import Attrs, attribute_of, shown
 from hsa_geo.builders._graph_edges import parts_of
@@ -63,13 +64,14 @@ def by_attributes(nodes: list[Hashable], attrs: Attrs, path: Sequence[Any]) -> G
             value = attribute_of(attrs, node, attribute)
             try:
                 known = group_of.get((group, value))
-                same = bool(value == value)  # nan is not, and would be a group by itself
-            except (TypeError, ValueError):
+                # Neither nan nor a tensor is the same as another one.
+                same = bool(value == value) and not isinstance(value, Tensor)
+            except Exception:  # whatever the values' own comparison raises
                 same = False
             if not same:
                 raise BuilderError(
-                    f"node {shown(node)} has {attribute!r} = {shown(value)}, by which nothing can "
-                    "be grouped: give strings or numbers."
+                    f"node {shown(node)} has {shown(attribute)} = {shown(value)}, by which nothing "
+                    "can be grouped: give strings or numbers."
                 )
             if known is None:
                 known = group_of[group, value] = n + len(above)

@@ -48,9 +48,8 @@ def rooted_walk(
 
 
 def _check_edges(graph: nx.Graph) -> None:
-    for u, v in graph.edges():
-        if u == v:
-            raise NotATreeError(f"node {shown(u)} has an edge to itself: remove it, {OR_ELSE}.")
+    for node in nx.nodes_with_selfloops(graph):
+        raise NotATreeError(f"node {shown(node)} has an edge to itself: remove it, {OR_ELSE}.")
     if graph.is_multigraph():
         for u, v in graph.edges():
             if graph.number_of_edges(u, v) > 1:
@@ -82,7 +81,7 @@ def _root_of(graph: nx.DiGraph, root: Hashable | None) -> Hashable:
             f"every node has a parent, so {shown(_on_cycle(graph, next(iter(graph))))} lies on a "
             f"cycle: remove the edge that closes it, {OR_ELSE}."
         )
-    if root is not None and root != roots[0]:
+    if root is not None and graph.in_degree(root):
         raise NotATreeError(
             f"root={shown(root)} has a parent, {shown(next(graph.predecessors(root)))}: the root "
             f"of this graph is {shown(roots[0])}; for another one give graph.to_undirected()."
@@ -120,7 +119,7 @@ def _walk(
         parent.append(above)
         below = list(graph.neighbors(node))  # the successors, if directed
         if not directed and above >= 0:
-            below.remove(labels[above])
+            below = [other for other in below if place.get(other) != above]
         if order is not None and below:
             below = sorted_by(attrs, below, order)
         stack.extend((child, here) for child in reversed(below))

@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hsa_geo.builders._graph_attrs import shown
 from hsa_geo.builders._louvain import Ints, Reals, coalesce, compact, louvain
 from hsa_geo.data.canonical import levels_of
 from hsa_geo.errors import BuilderError, ShapeError
@@ -284,7 +285,7 @@ def _resolutions(resolutions: Any) -> list[float]:
     except (TypeError, ValueError, OverflowError):
         pass
     raise BuilderError(
-        f"resolutions={resolutions!r}: give one or several positive numbers; higher ones make "
+        f"resolutions={shown(resolutions)}: give one or several positive numbers; higher ones make "
         "smaller groups."
     )
 
@@ -292,5 +293,5 @@ def _resolutions(resolutions: Any) -> list[float]:
 def _generator(seed: Any) -> np.random.Generator:
     try:
         return np.random.default_rng(seed)
-    except (TypeError, ValueError):
-        raise BuilderError(f"seed={seed!r}: give an integer from 0, or None.") from None
+    except Exception:  # numpy shows what it was given, which may fail
+        raise BuilderError(f"seed={shown(seed)}: give an integer from 0, or None.") from None
