@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -22,18 +23,22 @@ from hsa_geo.transforms.communities import partitioned
 __all__ = ["ClusterHierarchy"]
 
 Ints = NDArray[np.int64]
+Reals = NDArray[np.float64]
 
 #: Agglomerative clustering compares all pairs of nodes: 8 bytes for each.
 MAX_AGGLOMERATIVE = 20_000
 #: From here on k-means looks at a sample of the nodes in each step.
 MANY_NODES = 10_000
+#: More clusters are found in two steps, within the square root of their number of large ones.
+MANY_CLUSTERS = 256
 
 
 class ClusterHierarchy(BaseTransform):
     r"""Give a graph (or a point cloud) the hierarchy of its clusters in space or in feature space.
 
     ``"kmeans"`` clusters the nodes, then the centres of the clusters by how many nodes they hold,
-    and so on; ``"agglomerative"`` cuts one dendrogram at several numbers of clusters.  Needs
+    and so on (many clusters within a few large ones, so their number is about what was asked for);
+    ``"agglomerative"`` cuts one dendrogram at several numbers of clusters.  Needs
     scikit-learn.  All else of the graph stays as it is
     (:func:`~hsa_geo.transforms.attach_hierarchy`); a cluster of one member is left out.
 
@@ -121,7 +126,7 @@ class ClusterHierarchy(BaseTransform):
         domain = (Domain.SEQUENCE, Domain.GRID2D)[points.shape[1] - 1]
         return attach_hierarchy(data, parent, domain=domain, pos=_means(parent, points))
 
-    def _points(self, data: Any, n: int) -> NDArray[np.float64]:
+    def _points(self, data: Any, n: int) -> Reals:
         value = data.to_dict().get(self.attr)
         if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != n:
             has = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
@@ -186,22 +191,14 @@ def shrinking(n: int, branching: int) -> list[int]:
     return sizes
 
 
-def _kmeans(points: NDArray[np.float64], sizes: list[int], seed: int) -> list[Ints]:
-    cluster = require("sklearn.cluster", extra="transforms", purpose="clustering nodes")
+def _kmeans(points: Reals, sizes: list[int], seed: int) -> list[Ints]:
     labels, levels = np.arange(len(points)), []
-    centres: NDArray[np.float64] = points
-    weight: NDArray[np.float64] = np.ones(len(points))
+    centres, weight = points, np.ones(len(points))
     for k in sizes:
-        different = len(np.unique(centres, axis=0))
-        if different < k or len(centres) <= k:
+        if len(np.unique(centres, axis=0)) < k or len(centres) <= k:
             continue  # the level below has found fewer clusters than it was to
-        if len(centres) > MANY_NODES:
-            method = cluster.MiniBatchKMeans(k, n_init=1, random_state=seed, batch_size=4096)
-        else:
-            method = cluster.KMeans(k, n_init=1, random_state=seed)
-        found = method.fit(centres, sample_weight=weight).labels_.astype(np.int64)
-        found = np.unique(found, return_inverse=True)[1]
-        total = np.bincount(found, weights=weight)
+        found = _clusters(centres, weight, k, seed)
+        total = np.bincount(found, weights=weight).astype(np.float64)
         sums = [np.bincount(found, weights=weight * column) for column in centres.T]
         centres, weight = np.stack(sums, axis=1) / total[:, None], total
         labels = found[labels]
@@ -209,7 +206,35 @@ def _kmeans(points: NDArray[np.float64], sizes: list[int], seed: int) -> list[In
     return levels
 
 
-def _agglomerative(points: NDArray[np.float64], sizes: list[int], linkage: str) -> list[Ints]:
+def _clusters(points: Reals, weight: Reals, k: int, seed: int) -> Ints:
+    """About k clusters, numbered from 0; many of them are found within a few large ones."""
+    cluster = require("sklearn.cluster", extra="transforms", purpose="clustering nodes")
+
+    def kmeans(rows: Any, k: int) -> Ints:
+        many = len(points[rows]) > MANY_NODES
+        method = cluster.MiniBatchKMeans if many else cluster.KMeans
+        options = {"batch_size": 4096} if many else {}
+        found = method(k, n_init=1, random_state=seed, **options)
+        with warnings.catch_warnings():  # points that differ by rounding alone: fewer clusters
+            warnings.filterwarnings("ignore", message="Number of distinct clusters")
+            found.fit(points[rows], sample_weight=weight[rows])
+        return np.unique(found.labels_, return_inverse=True)[1].astype(np.int64)
+
+    if k <= MANY_CLUSTERS:
+        return kmeans(slice(None), k)
+    large = kmeans(slice(None), int(np.sqrt(k)))
+    by_large = np.argsort(large, kind="stable")
+    out: Ints = np.zeros(len(points), dtype=np.int64)
+    count = 0
+    for rows in np.split(by_large, np.cumsum(np.bincount(large))[:-1]):
+        share = max(1, round(k * len(rows) / len(points)))
+        share = min(share, len(np.unique(points[rows], axis=0)))
+        out[rows] = count + (kmeans(rows, share) if share > 1 else 0)
+        count = int(out[rows].max()) + 1
+    return out
+
+
+def _agglomerative(points: Reals, sizes: list[int], linkage: str) -> list[Ints]:
     cluster = require("sklearn.cluster", extra="transforms", purpose="clustering nodes")
     n = len(points)
     if n > MAX_AGGLOMERATIVE:
@@ -231,7 +256,7 @@ def _agglomerative(points: NDArray[np.float64], sizes: list[int], linkage: str) 
     return levels
 
 
-def _means(parent: Ints, points: NDArray[np.float64]) -> NDArray[np.float32]:
+def _means(parent: Ints, points: Reals) -> NDArray[np.float32]:
     """Mean of the points below every node, ``[M, 1 or 2]``."""
     level = levels_of(parent)
     total = np.zeros((len(parent), points.shape[1]))

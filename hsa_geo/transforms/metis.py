@@ -108,14 +108,13 @@ def _metis(ptr: Ints, col: Ints, weight: Ints, size: Ints, parts: int, seed: int
     weight = np.maximum(weight, 1)  # METIS takes no zeros
     if find_spec("pymetis") is not None:
         pymetis = require("pymetis", extra="transforms", purpose="METIS")
-        _, labels = pymetis.part_graph(
-            parts,
-            xadj=ptr.tolist(),
-            adjncy=col.tolist(),
-            vweights=size.tolist(),
-            eweights=weight.tolist(),
-            options=pymetis.Options(seed=seed),
-        )
+        graph = {"xadj": ptr.tolist(), "adjncy": col.tolist()}
+        if hasattr(pymetis, "CSRAdjacency"):  # from 2025.2 on
+            graph = {"adjacency": pymetis.CSRAdjacency(*graph.values())}
+        options = {"vweights": size.tolist(), "eweights": weight.tolist()}
+        labels = pymetis.part_graph(parts, **graph, **options, options=pymetis.Options(seed=seed))[
+            1
+        ]
         return np.asarray(labels, dtype=np.int64)
     if find_spec("pyg_lib") is not None:
         pyg_lib = require("pyg_lib", extra="transforms", purpose="METIS")
