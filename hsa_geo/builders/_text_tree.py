@@ -102,11 +102,11 @@ def _tile_spans(
         n: Number of characters.
     """
     stop = np.append(cuts, n)[tile + 1]
-    own = np.minimum(blanks.next[cuts[tile]], stop)  # its end if it is blank
     reach = end[np.append(first[1:], len(end)) - 1]  # of its last token
     before = np.append(0, reach[:-1])
+    own = blanks.next[np.maximum(cuts[tile], before)]  # its end or more if it is blank
     return (
-        np.minimum(np.maximum(own, before), start[first]),
+        np.minimum(own, start[first]),
         np.maximum(np.where(own < stop, blanks.last[stop], 0), reach),
     )
 

@@ -21,7 +21,7 @@ PROSE = """The cat sat. "Why?" it said, e.g. to me!
 
   It costs $9.99... Or not;
 it's up to you.\r\n\r\nThe end"""
-ROUNDS = settings(max_examples=200, deadline=None)
+ROUNDS = settings(max_examples=120, deadline=None)
 
 
 def test_the_levels_of_a_text() -> None:
@@ -302,6 +302,22 @@ def test_any_spans_of_a_function(text: str, data: st.DataObject) -> None:
     tree = from_text(text, **options, max_group=data.draw(st.none() | st.integers(2, 4)))
     check(text, tree)
     assert tree.tree_span[: tree.num_leaves].tolist() == [[s, e] for s, e in tokens if s < e]
+
+
+@ROUNDS
+@given(text=TEXTS, data=st.data())
+def test_functions_that_cut_through_words(text: str, data: st.DataObject) -> None:
+    assume(words(text))
+    places = st.lists(st.integers(0, len(text)), max_size=8).map(lambda cuts: sorted({0, *cuts}))
+    paragraphs = [(at, at + 1) for at in data.draw(places) if at < len(text)]
+
+    def sentences(paragraph: str) -> list[str]:
+        return [paragraph[:3], paragraph[3:5], paragraph[5:]]
+
+    tree = from_text(text, paragraphs=lambda _: paragraphs, sentences=sentences)
+    check(text, tree)
+    check_blanks(text, tree)
+    assert pieces(text, tree)[: tree.num_leaves] == words(text)
 
 
 # All texts ######################################################################
