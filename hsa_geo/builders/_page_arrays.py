@@ -218,7 +218,7 @@ def signal_tree(
     Returns:
         The tree; the rows of modalities are sorted by leaf.
     """
-    tensors = {key: torch.from_numpy(value) for key, value in attrs.items()}
+    tensors: dict[str, Any] = {key: torch.from_numpy(value) for key, value in attrs.items()}
     tree: SignalTree = SignalTree.from_parents(parent, domain=domain, pos=pos, name=name, **tensors)
     # A caption that does not come first in its table moves leaves behind others.
     for modality in ("text", "image"):

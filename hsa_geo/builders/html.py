@@ -224,8 +224,8 @@ def from_html(
         - ``leaf_kind [N]`` int64: :class:`LeafKind`.
         - ``form_node [K]``: node of every form that shows a leaf; ``form_order [K]``: its
           number among all forms of the page, as in :func:`form_fields`.
-        - ``tree_name``: tag of an inner node (``sentence`` and ``patches`` besides), the word or
-          a readable description of a leaf.
+        - ``tree_name``: tag of an inner node (``sentence`` and ``patches`` besides, ``cells`` and
+          ``section[h1]`` on request), the word or a readable description of a leaf.
 
     Raises:
         BuilderError: If nothing of the page is visible, the source cannot be read as a page, or

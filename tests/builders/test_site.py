@@ -168,13 +168,13 @@ def test_batching(write: Write, site: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(conv(torch.cat(x), batch), alone)
 
 
-def test_restricting_a_site_drops_links(site: Path) -> None:
-    tree = from_site(site)
-    first = (tree.plan.num_leaves, *tree.tree_index.shape)
-    small = tree.restrict(torch.arange(tree.num_leaves)[5:])
+def test_restricting_a_site_keeps_the_links_of_what_stays(site: Path) -> None:
+    tree = from_site(site, pages=["index.html", "news.html", "a b/index.htm"])
+    gone = from_html(site / "index.html").num_leaves
+    small = tree.restrict(torch.arange(gone, tree.num_leaves))
     small.validate()
-    assert small.tree_link.shape[1] <= tree.tree_link.shape[1]
-    assert first == (tree.plan.num_leaves, *tree.tree_index.shape)
+    assert links(small) == {}
+    assert links(tree.restrict(torch.arange(tree.num_leaves - 1))) == links(tree)
 
 
 def test_names_can_be_left_out(site: Path) -> None:
