@@ -32,8 +32,9 @@ class ContractChains(BaseTransform):
     are not (in a ``SET`` they do not count).
 
     Args:
-        keep_positions (bool): Keep that one node; otherwise the leaf takes the place of the top,
-            and only without positions is the output the same. (default: :obj:`True`)
+        keep_positions (bool): Keep that one node, so that output and energy are the same to the
+            last digit or two; otherwise the leaf takes the place of the top, and only without
+            positions are they the same. (default: :obj:`True`)
 
     Raises:
         UnsupportedError: If the input is no single SignalTree.
@@ -96,12 +97,14 @@ def _stands_alike(
 ) -> Bools:
     """Whether every leaf has the same domain, position and encoding as the top of its chain."""
     domain = tree.tree_domain.cpu().numpy()
-    own, high = domain[forest.parent[leaf]], domain[forest.parent[top]]  # at roots not read
+    own, high = domain[forest.parent[leaf]], domain[forest.parent[top]]
     alike: Bools = np.ones(len(leaf), dtype=np.bool_)
     for key in ("tree_pos", "tree_pe"):
         value = tree.to_dict().get(key)
         if value is not None:
             array = value.detach().cpu().numpy()
             alike &= (array[leaf] == array[top]).all(axis=1)
-    root = forest.parent[top] < 0  # a leaf that is a whole tree has no position
-    return root | ((own == high) & (alike | (own == Domain.SET)))
+    # A root has no position, a leaf below it has one, unless in a set.
+    return ((own == high) & alike & (forest.parent[top] >= 0)) | (
+        (own == Domain.SET) & ((high == Domain.SET) | (forest.parent[top] < 0))
+    )

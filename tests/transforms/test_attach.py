@@ -60,7 +60,7 @@ def test_what_has_no_place_for_a_hierarchy_is_refused(name):
     transform = HIERARCHIES[name]
     data = two_triangles()
     tree = transform(data)
-    with pytest.raises(UnsupportedError, match="has a hierarchy already: .*DropHierarchy"):
+    with pytest.raises(UnsupportedError, match=r"has a hierarchy already: .*DropHierarchy"):
         transform(tree)
     assert_same_data(transform(DropHierarchy()(tree)), tree)
     with pytest.raises(UnsupportedError, match="DataBatch cannot be given one hierarchy"):

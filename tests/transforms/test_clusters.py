@@ -140,7 +140,7 @@ def test_values():
 
 def test_agglomerative_has_a_limit(monkeypatch):
     monkeypatch.setattr(clusters, "MAX_AGGLOMERATIVE", 10)
-    with pytest.raises(LimitError, match="15 nodes, but agglomerative .* takes 10"):
+    with pytest.raises(LimitError, match=r"15 nodes, but agglomerative .* takes 10"):
         ClusterHierarchy(method="agglomerative")(blobs())
 
 

@@ -89,7 +89,7 @@ def test_errors():
         GivenHierarchy(partitions=[0], add_links=True, domain=Domain.SEQUENCE)
     with pytest.raises(BuilderError, match="no attribute 'above' with its hierarchy"):
         GivenHierarchy("above")(places())
-    with pytest.raises(BuilderError, match="nodes 0 and 1 are together .* not in the next"):
+    with pytest.raises(BuilderError, match=r"nodes 0 and 1 are together .* not in the next"):
         GivenHierarchy(partitions=[[0, 0, 1, 1, 1], [0, 1, 0, 0, 0]])(places())
     for partitions in ([[0, 0]], [[0.5] * 5], [[0] * 5, [0] * 4], 3):
         with pytest.raises(ShapeError, match=r"give integers \[5\] or \[L, 5\]"):

@@ -72,7 +72,7 @@ def test_errors():
 
 def test_without_packages(monkeypatch):
     monkeypatch.setattr(metis, "find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match="'pymetis' or 'pyg_lib'.*pip install pymetis"):
+    with pytest.raises(MissingPackageError, match=r"'pymetis' or 'pyg_lib'.*pip install pymetis"):
         MetisHierarchy(2)(two_triangles())
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_undirected
 
-from hsa_geo.data import SignalTree
-from hsa_geo.nn import HSAConv
+from hsa_geo.data import Domain, SignalTree
+from hsa_geo.nn import FourierPosition, HSAConv, PositionEmbedding
 from hsa_geo.transforms import (
     AttributeHierarchy,
     ClusterHierarchy,
@@ -109,3 +109,65 @@ def assert_batch_is_singles(trees: list[SignalTree]) -> None:
         out = layer(batch.x.double(), batch)
         single = torch.cat([layer(tree.x.double(), tree) for tree in trees])
     torch.testing.assert_close(out, single, atol=1e-10, rtol=1e-10)
+
+
+def parents_of(tree: SignalTree) -> list[int]:
+    """Parent of every node, -1 for the root."""
+    parent = torch.full((tree.num_tree_nodes,), -1)
+    parent[tree.tree_index[1]] = tree.tree_index[0]
+    return parent.tolist()
+
+
+def leaves_below(tree: SignalTree) -> list[frozenset[int]]:
+    """Rows of the leaves below every node."""
+    parent, below = parents_of(tree), [set() for _ in range(tree.num_tree_nodes)]
+    for leaf in range(tree.num_leaves):
+        node = leaf
+        while node >= 0:
+            below[node].add(leaf)
+            node = parent[node]
+    return [frozenset(rows) for rows in below]
+
+
+def furnished(tree: SignalTree, seed: int = 0, shuffle: bool = True) -> SignalTree:
+    """A tree with everything that a tree can have; its leaves in another order than reading's."""
+    rng = np.random.default_rng(seed)
+    n, m = tree.num_leaves, tree.num_tree_nodes
+    kids: dict[int, list[int]] = {}
+    for parent, child in tree.tree_index.t().tolist():
+        kids.setdefault(parent, []).append(child)
+    links = [
+        (int(rng.choice(group)), int(rng.choice(group)))
+        for node, group in kids.items()
+        for _ in range(2)
+        if tree.tree_domain[node] == Domain.GRAPH
+    ]
+    tree.update(
+        {
+            "x": torch.from_numpy(rng.standard_normal((n, 3))),
+            "token": torch.from_numpy(rng.integers(0, 2, n)),
+            "edge_index": torch.from_numpy(rng.integers(0, n, (2, 3))),
+            "edge_attr": torch.from_numpy(rng.random((3, 2))),
+            "y": torch.ones(1, 2),
+            "word_x": torch.from_numpy(rng.integers(0, 9, (4, 1))),
+            "word_index": torch.from_numpy(rng.integers(0, n, 4)),
+            "form_node": torch.tensor([m - 1, int(rng.integers(0, n))]),
+            "form_label": torch.tensor([5, 6]),
+            "tree_name": [f"node {i}" for i in range(m)],
+            "tree_pe": torch.from_numpy(rng.integers(0, 2, (m, 2))).float(),
+            "tree_span": torch.from_numpy(rng.integers(0, 99, (m, 2))).sort(dim=1).values,
+            "tree_link": torch.tensor(links, dtype=torch.int64).reshape(-1, 2).t().contiguous(),
+            "tree_link_weight": torch.from_numpy(rng.random(len(links))).float(),
+        }
+    )
+    if shuffle:
+        tree = tree.restrict(torch.from_numpy(rng.permutation(n)), keep_order=True)
+    assert tree.validate()
+    return tree
+
+
+def positioned(channels: int = 3) -> HSAConv:
+    """A layer that looks at positions in sequences, grids and graphs."""
+    torch.manual_seed(0)
+    position = PositionEmbedding(8, heads=2, domains={Domain.GRAPH: FourierPosition(2, 8, 2)})
+    return HSAConv(channels, 4, heads=2, position=position).double()
