@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hsa_geo.errors import UnsupportedError
+from hsa_geo.errors import TreeError
 
 if TYPE_CHECKING:
     from hsa_geo.data.plan import TreePlan
 
-__all__ = ["KeptSlots", "LeafGroups", "PackedPlan", "pack_kept", "unpack_kept"]
+__all__ = ["KeptSlots", "LeafGroups", "PackedPlan", "check_packed", "pack_kept", "unpack_kept"]
 
 _HEADER = 7
 
@@ -64,14 +64,6 @@ class PackedPlan(NamedTuple):
     def device(self) -> torch.device:
         """Device of the tensor."""
         return self.packed.device
-
-    @property
-    def num_pairs(self) -> int:
-        """Unknown: only the tensor's contents say how many ordered sibling pairs there are."""
-        raise UnsupportedError(
-            "inside torch.compile a tree does not tell its number of sibling pairs, which dropout "
-            "and pair biases need: give its plan, tree.plan, made outside."
-        )
 
 
 class KeptSlots(NamedTuple):
@@ -144,6 +136,69 @@ def pack_kept(plan: TreePlan) -> Tensor:
         *(row[kept], top[kept], own[kept], size[kept]),
     ]
     return torch.from_numpy(np.concatenate(parts).astype(np.int64, copy=False))
+
+
+def check_packed(packed: Tensor) -> None:
+    """Check that a packed tensor is one, and every id in it in range: kernels look at none.
+
+    A tensor that was checked is checked again only after a change in place.
+
+    Args:
+        packed: From :func:`pack_kept`.
+
+    Raises:
+        TreeError: If it is none.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> check_packed(SignalTree.from_parents([2, 2, -1]).plan.packed)
+    """
+    version = None if packed.is_inference() else packed._version
+    if version is not None and packed.__dict__.get("_checked") == version:
+        return
+    fits = packed.dim() == 1 and packed.dtype == torch.int64 and len(packed) >= _HEADER
+    if not fits or not _sound(packed):
+        raise TreeError(
+            "the packed tensor of a plan was changed, or is none: build the plan anew, with "
+            "TreePlan.from_index or tree.plan."
+        )
+    packed.__dict__["_checked"] = version
+
+
+def _sound(packed: Tensor) -> bool:
+    header = packed[:_HEADER].tolist()
+    groups, members, kept_groups, slots, leaves, nodes, pairs = header
+    length = _HEADER + 3 * groups + 3 * members + 3 * kept_groups + 4 * slots + 2
+    if min(header) < 0 or max(header) > len(packed) + pairs or length != len(packed):
+        return False
+    leaf, kept = unpack_kept(packed)
+    ptr, row, top, own, pair, parent = (t.numpy() for t in leaf)
+    kept_ptr, kept_pair, kept_parent, kept_leaf, kept_top, kept_own, size = (
+        t.numpy() for t in kept
+    )
+
+    def inside(ids: np.ndarray, low: int, high: int) -> bool:
+        return not ids.size or bool(ids.min() >= low and ids.max() < high)
+
+    width, kept_width = np.diff(ptr), np.diff(kept_ptr)
+    if ptr[0] != 0 or ptr[-1] != members or not inside(width, 1, members + 1):
+        return False
+    if not kept_ptr[0] >= 0 or kept_ptr[-1] != slots or not inside(kept_width, 1, slots + 1):
+        return False
+    ids = [(row, 0, leaves), (top, 0, nodes), (own, 0, nodes), (parent, 0, slots)]
+    ids += [(kept_parent, 0, slots), (kept_leaf, -1, leaves), (kept_top, 0, nodes)]
+    ids += [(kept_own, -1, nodes), (size, 1, 2**62), (pair, 0, pairs + 1)]
+    ids += [(kept_pair, 0, pairs + 1)]
+    if not all(inside(*of) for of in ids):
+        return False
+    ends = (pair + width * (width - 1), kept_pair + kept_width * (kept_width - 1))
+    if not all(inside(end, 0, pairs + 1) for end in ends) or (kept_parent >= kept_ptr[:-1]).any():
+        return False
+    # Every leaf is one member or slot, and every slot is a leaf or the parent of one group.
+    is_leaf = kept_leaf >= 0
+    of_leaf = np.bincount(np.concatenate([row, kept_leaf[is_leaf]]), minlength=leaves)
+    of_slot = np.bincount(np.concatenate([parent, kept_parent]), minlength=slots) + is_leaf
+    return bool((of_leaf == 1).all() and (of_slot == 1).all())
 
 
 def unpack_kept(packed: Tensor) -> tuple[LeafGroups, KeptSlots]:

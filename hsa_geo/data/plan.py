@@ -16,36 +16,20 @@ runs over levels.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, wraps
-from typing import Any, ParamSpec, Self, TypeVar
+from functools import cached_property
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from hsa_geo._optional import HAS_NUMBA
-from hsa_geo.data.buckets import Bucket, make_buckets
 from hsa_geo.data.indexing import plan_fields
 from hsa_geo.data.kept import pack_kept
+from hsa_geo.data.plan_layout import PlanLayout, lasting
+from hsa_geo.errors import ShapeError
 
 __all__ = ["Pairs", "TreePlan"]
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def _lasting(build: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Make what is cached outside inference mode, or training could not use it afterwards."""
-
-    @wraps(build)
-    def outside(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        if not torch.is_inference_mode_enabled():
-            return build(*args, **kwargs)
-        with torch.inference_mode(False):
-            return build(*args, **kwargs)
-
-    return outside
 
 
 @dataclass(frozen=True)
@@ -66,7 +50,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, eq=False)
-class TreePlan:
+class TreePlan(PlanLayout):
     """Index tensors of a batch of trees; build with :meth:`from_index` or ``tree.plan``.
 
     The *public order* of the ordered sibling pairs, in which a pair bias is given and pair
@@ -128,10 +112,10 @@ class TreePlan:
     mass: Tensor
     leaf_weight: Tensor | None = None
     group_sizes: tuple[int, ...] = dataclasses.field(repr=False, default=())
-    _packed: Tensor | None = dataclasses.field(repr=False, default=None)
+    _packed: Tensor | None = dataclasses.field(init=False, repr=False, default=None)
 
     @classmethod
-    @_lasting
+    @lasting
     def from_index(
         cls, tree_index: Tensor, tree_level: Tensor, leaf_weight: Tensor | None = None
     ) -> Self:
@@ -187,7 +171,7 @@ class TreePlan:
         return self.slot_bottom.device
 
     @cached_property
-    @_lasting
+    @lasting
     def share(self) -> Tensor:
         """``[S]`` float64, ``|B|/|A|`` (of masses) of slot B under its parent A; 1 at roots."""
         share = torch.ones(self.num_slots, dtype=torch.float64, device=self.device)
@@ -197,7 +181,7 @@ class TreePlan:
         return share
 
     @cached_property
-    @_lasting
+    @lasting
     def leaf_start(self) -> Tensor:
         """``[S]``, first leaf under every slot, in depth-first order of the leaves."""
         start = torch.zeros_like(self.count)
@@ -212,7 +196,7 @@ class TreePlan:
         return start
 
     @cached_property
-    @_lasting
+    @lasting
     def leaf_order(self) -> Tensor:
         """``[N]``, rows of the leaves in depth-first order; of canonical trees ``0..N-1``."""
         order = torch.empty_like(self.leaf_row)
@@ -220,7 +204,7 @@ class TreePlan:
         return order
 
     @cached_property
-    @_lasting
+    @lasting
     def leaf_tree(self) -> Tensor:
         """``[N]``, number of the tree of every leaf by row."""
         roots = torch.arange(self.num_trees, device=self.device)
@@ -231,7 +215,7 @@ class TreePlan:
         return tree
 
     @cached_property
-    @_lasting
+    @lasting
     def pairs(self) -> Pairs:
         """The ordered sibling pairs as slots; as many as there are, so large for wide groups."""
         group = self.slot_group[self.num_trees :]
@@ -249,7 +233,7 @@ class TreePlan:
         return Pairs(target, source, ptr, public)
 
     @cached_property
-    @_lasting
+    @lasting
     def pair_nodes(self) -> Tensor:
         """``[2, P]``, node ids of B and C of every ordered sibling pair, in public order.
 
@@ -261,74 +245,73 @@ class TreePlan:
         out[1, pairs.public] = self.slot_top[pairs.source]
         return out
 
-    @cached_property
-    @_lasting
-    def buckets(self) -> tuple[Bucket, ...]:
-        """Groups of similar size padded to one width; see :mod:`hsa_geo.data.buckets`."""
-        return make_buckets(self.group_ptr, self.pair_start, self.group_sizes)
-
     @property
     def packed(self) -> Tensor:
         """Groups of leaves and all other slots in one tensor; see :mod:`hsa_geo.data.kept`."""
         if self._packed is None:  # no cached_property, which torch.compile does not read
-            object.__setattr__(self, "_packed", _lasting(pack_kept)(self))
+            object.__setattr__(self, "_packed", lasting(pack_kept)(self))
         return self._packed  # type: ignore[return-value]
 
-    @cached_property
-    @_lasting
-    def row_slot(self) -> Tensor:
-        """``[N]``, slot of every leaf by row."""
-        return self.leaf_slot[self.leaf_place]
+    def slots_of(self, nodes: Tensor | None) -> Tensor:
+        """Slots of tree nodes.
 
-    @cached_property
-    @_lasting
-    def slot_parent(self) -> Tensor:
-        """``[S - B]``, slot of the parent of every non-root slot."""
-        return self.group_parent[self.slot_group[self.num_trees :]]
+        Args:
+            nodes: Ids ``[K]`` int64, or None for the root of every tree.
 
-    @cached_property
-    @_lasting
-    def slot_rank(self) -> Tensor:
-        """``[S - B]``, rank of every non-root slot among its siblings."""
-        slot = torch.arange(self.num_trees, self.num_slots, device=self.device)
-        return slot - self.group_ptr[self.slot_group[self.num_trees :]]
+        Returns:
+            ``[K]``.
 
-    @cached_property
-    @_lasting
-    def slot_source(self) -> Tensor:
-        """``[S]``, for every slot its place in a list of its level: leaves by slot, then inner
-        slots by the group of their children."""
-        leaves = torch.tensor(self.level_leaves, device=self.device).diff()
-        groups = torch.tensor(self.level_groups, device=self.device).diff()[1:]  # below each level
-        source = torch.empty(self.num_slots, dtype=torch.int64, device=self.device)
-        source[self.leaf_slot] = _rank_in_runs(leaves, self.num_leaves)
-        above = torch.repeat_interleave(leaves[:-1], groups, output_size=self.num_groups)
-        source[self.group_parent] = _rank_in_runs(groups, self.num_groups) + above
-        return source
+        Raises:
+            ShapeError: If ``nodes`` holds no node ids.
 
-    @cached_property
-    @_lasting
-    def bucket_place(self) -> Tensor:
-        """``[S - B]``, place of every non-root slot in the concatenated, flattened buckets."""
-        place = torch.empty(self.num_slots - self.num_trees, dtype=torch.int64, device=self.device)
-        offset = 0
-        for bucket in self.buckets:
-            at = bucket.valid.flatten().nonzero().squeeze(1)
-            place[bucket.slots.flatten()[at] - self.num_trees] = at + offset
-            offset += bucket.slots.numel()
-        return place
+        Example:
+            >>> from hsa_geo.data import SignalTree
+            >>> SignalTree.from_parents([2, 2, -1]).plan.slots_of(torch.tensor([1])).tolist()
+            [2]
+        """
+        if nodes is None:
+            return torch.arange(self.num_trees, device=self.device)
+        if nodes.dim() != 1 or nodes.dtype != torch.int64:
+            raise ShapeError(
+                f"nodes has shape {list(nodes.shape)} and dtype {nodes.dtype}: give int64 [K]."
+            )
+        out = (nodes < 0) | (nodes >= self.num_nodes)
+        if bool(out.any()):
+            raise ShapeError(
+                f"nodes holds {int(nodes[out][0])}, but the ids are 0..{self.num_nodes - 1}."
+            )
+        return self.node_slot[nodes]
 
-    @cached_property
-    @_lasting
-    def bucket_width(self) -> Tensor:
-        """``[S - B]``, width of the bucket of every non-root slot."""
-        width = torch.empty(self.num_slots - self.num_trees, dtype=torch.int64, device=self.device)
-        for bucket in self.buckets:
-            width[bucket.slots.flatten() - self.num_trees] = bucket.slots.size(1)
-        return width
+    def leaves_under(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of the leaves under slots ``[K]``, one slot after the other, in reading order.
+
+        Args:
+            slots: Slots ``[K]``.
+
+        Returns:
+            Rows ``[T]``, and ``ptr [K + 1]``: those of slot k are ``ptr[k]:ptr[k+1]``.
+
+        Example:
+            >>> from hsa_geo.data import SignalTree
+            >>> plan = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1]).plan
+            >>> [t.tolist() for t in plan.leaves_under(plan.slots_of(torch.tensor([5, 0])))]
+            [[2, 3, 0], [0, 2, 3]]
+        """
+        # The leaves under a node are consecutive in depth-first order.
+        count = self.count[slots]
+        ptr = torch.nn.functional.pad(count.cumsum(0), (1, 0))
+        shift = torch.repeat_interleave(self.leaf_start[slots] - ptr[:-1], count)
+        place = torch.arange(len(shift), device=self.device) + shift
+        return self.leaf_order[place], ptr
 
     def to(self, device: Any, non_blocking: bool = False) -> TreePlan:
-        """A copy on another device, with everything already computed moved along."""
+        """A copy on another device, with everything already computed moved along.
+
+        Raises:
+            ShapeError: If ``device`` is none, such as a dtype.
+        """
+        if isinstance(device, torch.dtype):
+            raise ShapeError(f"a plan holds indices, which stay int64: {device} is no device.")
         return self._map(lambda x: x.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> TreePlan:
@@ -336,10 +319,12 @@ class TreePlan:
         return self._map(lambda x: x.pin_memory())
 
     def _map(self, fn: Any) -> TreePlan:
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}
         out = TreePlan(**{k: fn(v) if isinstance(v, Tensor) else v for k, v in fields.items()})
-        for key, descriptor in vars(TreePlan).items():
-            if isinstance(descriptor, cached_property) and key in self.__dict__:
+        if self._packed is not None:
+            object.__setattr__(out, "_packed", fn(self._packed))
+        for key in self.__dict__:
+            if isinstance(getattr(TreePlan, key, None), cached_property):
                 out.__dict__[key] = _map_tensors(fn, self.__dict__[key])
         return out
 
@@ -348,12 +333,6 @@ class TreePlan:
             f"TreePlan(trees={self.num_trees}, leaves={self.num_leaves}, nodes={self.num_nodes}, "
             f"groups={self.num_groups}, levels={self.num_levels}, pairs={self.num_pairs})"
         )
-
-
-def _rank_in_runs(lengths: Tensor, total: int) -> Tensor:
-    """``0..n-1`` for each run of length n."""
-    start = torch.repeat_interleave(lengths.cumsum(0) - lengths, lengths, output_size=total)
-    return torch.arange(total, device=lengths.device) - start
 
 
 def _map_tensors(fn: Any, value: Any) -> Any:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from hsa_geo.data.domain import Domain
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import DomainError, ShapeError
+from hsa_geo.ops.packed import pair_nodes
 
 __all__ = ["OffsetBias"]
 
@@ -82,17 +83,17 @@ class OffsetBias(nn.Module):
             )
         parent = torch.full_like(tree.tree_domain, -1)
         parent[tree.tree_index[1]] = tree.tree_index[0]
-        b, c = tree.plan.pair_nodes
+        b, c = pair_nodes(tree)
         domain = tree.tree_domain[parent[b]]  # [pairs]
         offset = (tree.tree_pos[c] - tree.tree_pos[b]).round().long()
         offset = offset.clamp(-self.reach, self.reach) + self.reach  # [pairs, 2], from 0
         out = next(iter(self.parameters())).new_zeros(len(b), self.heads)
         for name, table in self.table.items():
-            here = (domain == int(Domain[name])).nonzero().squeeze(1)
-            at = offset[here, 0]
+            at = offset[:, 0]
             if name == Domain.GRID2D.name:
-                at = at * (2 * self.reach + 1) + offset[here, 1]
-            out = out.index_copy(0, here, table.index_select(0, at))
+                at = at * (2 * self.reach + 1) + offset[:, 1]
+            here = (domain == int(Domain[name]))[:, None]
+            out = torch.where(here, table.index_select(0, at), out)
         return out
 
     def __repr__(self) -> str:

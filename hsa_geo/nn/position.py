@@ -18,6 +18,7 @@ from hsa_geo.data.domain import Domain
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import DomainError, ShapeError
+from hsa_geo.nn.domains import checked_domains, refuse_unknown
 from hsa_geo.nn.position_modules import FourierPosition
 from hsa_geo.ops.inputs import as_plan
 
@@ -97,8 +98,9 @@ class PositionEmbedding(nn.Module):
     A node's embedding is that of its position ``tree_pos`` in its parent's domain: Fourier
     features in a ``SEQUENCE`` (first coordinate) or ``GRID2D`` (both), zero in a ``SET`` and at
     roots.  For other domains, such as a ``GRAPH`` (:class:`~hsa_geo.nn.GraphPosition`), give a
-    module that maps ``tree_pos`` rows ``[n, 2]`` to ``[n, H or 1, channels]``; one with an attribute
-    ``reads = "tree_pe"`` gets the rows of that.  :func:`register_position` changes what is built in.
+    module that maps ``tree_pos`` rows ``[n, 2]`` to ``[n, H or 1, channels]``; one with an
+    attribute ``reads = "tree_pe"`` gets the rows of that.  :func:`register_position` changes what
+    is built in.
 
     Args:
         channels (int): Number of features P, even. (default: :obj:`16`)
@@ -157,15 +159,7 @@ class PositionEmbedding(nn.Module):
         domain[child] = tree.tree_domain[parent]
         if torch.compiler.is_compiling():
             return self._by_mask(tree, domain)
-        unknown = set(domain.unique().tolist()) - self.known
-        if unknown:
-            label = min(unknown)
-            name = Domain(label).name if label in set(Domain) else str(label)
-            raise DomainError(
-                f"no embedding for positions in domain {name}: pass domains={{Domain.{name}: "
-                "module}, or None as the module for no positions (of a GRAPH, GraphPosition with "
-                "the encodings of AddTreePE)."
-            )
+        refuse_unknown(domain, self.known)
         like = next((p for p in self.parameters()), tree.tree_pos)
         dtype = torch.promote_types(like.dtype, torch.float32)
         out = tree.tree_pos.new_zeros(len(domain), self.heads, self.channels, dtype=dtype)
@@ -186,10 +180,11 @@ class PositionEmbedding(nn.Module):
     def _by_mask(self, tree: SignalTree, domain: Tensor) -> Tensor:
         """The same without sizes that depend on the data: every module sees every position."""
         position = tree.tree_pos
-        known = torch.zeros_like(domain, dtype=torch.bool)
-        for label in sorted(self.known):
-            known = known | (domain == label)
-        torch._assert_async(known.all(), "a position lies in a domain without an embedding")
+        if domain.device.type == "cpu":
+            domain = checked_domains(domain, sorted(self.known))
+        else:
+            known = torch.isin(domain, torch.tensor(sorted(self.known), device=domain.device))
+            torch._assert_async(known.all(), "a position lies in a domain without an embedding")
         like = next((p for p in self.parameters()), position)
         dtype = torch.promote_types(like.dtype, torch.float32)
         out = position.new_zeros(domain.size(0), self.heads, self.channels, dtype=dtype)

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
-from hsa_geo.errors import ShapeError
+from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.ops.inputs import as_plan
+from hsa_geo.ops.packed import leaves_under, within_compile
 from hsa_geo.ops.segment import segment_sum
 
 __all__ = ["SubtreeReadout", "subtree_mean"]
@@ -35,39 +36,39 @@ def subtree_mean(x: Tensor, tree: SignalTree | TreePlan, nodes: Tensor | None = 
         >>> subtree_mean(x, tree).tolist(), subtree_mean(x, tree, torch.tensor([4, 3])).tolist()
         ([[4.5]], [[2.0], [9.0]])
     """
-    plan = as_plan(tree)
     for name, value in (("x", x), ("nodes", nodes)):
         if not isinstance(value, Tensor) and not (name == "nodes" and value is None):
             raise ShapeError(f"{name} is of type {type(value).__name__}: give a tensor.")
+    if within_compile(x):
+        return _compiled_mean(x, tree, nodes)
+    plan = as_plan(tree)
     if x.dim() < 1 or x.size(0) != plan.num_leaves:
         raise ShapeError(
             f"x has shape {list(x.shape)}: give a row for each of the N={plan.num_leaves} leaves."
         )
-    if nodes is None:
-        slots = torch.arange(plan.num_trees, device=plan.device)
-    else:
-        if nodes.dim() != 1 or nodes.dtype != torch.int64:
-            raise ShapeError(
-                f"nodes has shape {list(nodes.shape)} and dtype {nodes.dtype}: give int64 [K]."
-            )
-        out = (nodes < 0) | (nodes >= plan.num_nodes)
-        if bool(out.any()):
-            raise ShapeError(
-                f"nodes holds {int(nodes[out][0])}, but the ids are 0..{plan.num_nodes - 1}."
-            )
-        slots = plan.node_slot[nodes]
-    # The leaves under a node are consecutive in depth-first order.
-    count = plan.count[slots]
-    ptr = torch.nn.functional.pad(count.cumsum(0), (1, 0))
-    shift = plan.leaf_start[slots] - ptr[:-1]
-    place = torch.arange(int(ptr[-1]), device=plan.device) + torch.repeat_interleave(shift, count)
-    rows = plan.leaf_order[place]
+    slots = plan.slots_of(nodes)
+    rows, ptr = plan.leaves_under(slots)
     wide = torch.promote_types(x.dtype, torch.float32)  # a sum overflows half precision
     leaves = x.index_select(0, rows).to(wide)
     if plan.leaf_weight is not None:
         leaves = leaves * plan.leaf_weight[rows].to(wide).view(-1, *[1] * (x.dim() - 1))
     total = segment_sum(leaves, ptr)
     mean = total / plan.mass[slots].to(wide).view(-1, *[1] * (x.dim() - 1))
+    return mean.to(x.dtype) if x.is_floating_point() else mean
+
+
+def _compiled_mean(x: Tensor, tree: SignalTree | TreePlan, nodes: Tensor | None) -> Tensor:
+    """The same within a graph, where a plan cannot be asked for what it has not computed."""
+    if not isinstance(tree, SignalTree):
+        raise UnsupportedError(
+            "inside torch.compile a readout needs the tree or batch itself, not its plan: give "
+            "subtree_mean(x, tree)."
+        )
+    weight = tree.leaf_weight if "leaf_weight" in tree else None
+    of, row, share, k = leaves_under(tree.tree_index, tree.tree_level, weight, nodes)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    leaves = x.index_select(0, row).to(wide) * share.to(wide).view(-1, *[1] * (x.dim() - 1))
+    mean = leaves.new_zeros((k, *x.shape[1:])).index_add(0, of, leaves)
     return mean.to(x.dtype) if x.is_floating_point() else mean
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from hsa_geo.data.plan import TreePlan
-from hsa_geo.errors import UnsupportedError
+from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.ops.block import BlockPasses
 from hsa_geo.ops.dynamic import Passes, Solution, solve
-from hsa_geo.ops.edge import EdgePasses, pair_scores
+from hsa_geo.ops.edge import EdgePasses, sibling_shares
 from hsa_geo.ops.fused import fused_attention
 from hsa_geo.ops.inputs import (
     Dropout,
@@ -22,6 +22,7 @@ from hsa_geo.ops.inputs import (
     check_inputs,
     dropout_mask,
     is_fused,
+    is_number,
     query_energy,
 )
 from hsa_geo.ops.segment import segment_expand
@@ -124,6 +125,8 @@ def hsa_attention(
         >>> hsa_attention(q, k, v, tree).shape
         torch.Size([4, 2, 8])
     """
+    if not isinstance(v, Tensor):
+        raise ShapeError(f"v is a {type(v).__name__}: give a tensor [N, H, Dv].")
     options: dict[str, Any] = {"pos": pos, "bias": bias, "energy": energy, "scale": scale}
     options |= {"tie": tie, "causal": causal, "dropout": dropout, "backend": backend}
     return outputs(q, k, v, tree, **options)[0].to(v.dtype)
@@ -261,13 +264,11 @@ def attention_weights(
 
 
 def weights_of(solution: Solution, plan: TreePlan, mask: Dropout | None) -> AttentionWeights:
-    """The weights of a solution: theta_ij = c_A a_BC / |C| = c_A exp(s_BC) / Z_B."""
-    pairs, first = plan.pairs, plan.num_trees
-    log_count = plan.mass[first:].to(solution.log_share.dtype).log()[:, None]
-    score = pair_scores(
-        solution.sibling._replace(key_term=solution.sibling.key_term - log_count), plan
-    )
-    theta = (score + segment_expand(solution.log_share, pairs.ptr, len(score))).exp()
+    """The weights of a solution: theta_ij = c_A a_BC / |C|."""
+    pairs = plan.pairs
+    share, _ = sibling_shares(solution.sibling, plan)
+    leave = segment_expand(solution.leave, pairs.ptr, len(share))
+    theta = share * leave / plan.mass[pairs.source].to(share.dtype)[:, None]
     pair = torch.empty_like(theta).index_copy(0, pairs.public, theta)
     if mask is not None:
         pair = pair * mask[0]
@@ -332,7 +333,8 @@ def tree_energy(q: Tensor, k: Tensor, tree: Any, **options: Any) -> Tensor:
 
 def _refuse_dropout(options: dict[str, Any], remedy: str) -> None:
     for name in ("dropout", "mask"):
-        if options.get(name):
+        value = options.get(name)
+        if value is not None and not (is_number(value) and value == 0):
             raise UnsupportedError(f"{name}={options[name]} is not available here: {remedy}.")
 
 

@@ -5,7 +5,7 @@ once; then scalars, one a node and head, up and down the levels::
 
     f_A     = -phi(A) = sum_B |B|/|A| log Z_B,      f_i = s_ii at a leaf
     log Z_B = logaddexp(f_B, L_B),                  L_B = log sum_C |C| exp(s_BC)
-    w_B     = exp(f_B - log Z_B),                   sum_C a_BC = exp(L_B - log Z_B)
+    w_B     = sigmoid(f_B - L_B),                   sum_C a_BC = sigmoid(L_B - f_B)
     c_B     = c_A w_B,   u_B = u_A + c_A sum_C a_BC vbar_C
     o_i     = u_i + c_i v_i
 
@@ -26,6 +26,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.ops.edge import SiblingInput, by_level, level_parents, level_ptr, place
@@ -60,15 +61,15 @@ class Solution:
     Attributes:
         out: ``[N, H, Dv]``, output of every leaf, in the dtype of the computation.
         phi: ``[B, H]``, energy of every root.
-        log_share: ``[S - B, H]``, log c_A - log Z_B of every non-root slot B under A; with a
-            score s_BC (and no dropout) theta_ij = exp(s_BC + log_share_B).
+        leave: ``[S - B, H]``, c_A sum_C a_BC, what every non-root slot B under A gives to its
+            siblings.
         own: ``[N, H]``, weight theta_ii of every leaf on itself (after dropout).
         sibling: The input of the sibling pass.
     """
 
     out: Tensor
     phi: Tensor
-    log_share: Tensor
+    leave: Tensor
     own: Tensor
     sibling: SiblingInput
 
@@ -123,29 +124,31 @@ def solve(x: Inputs, passes: Passes, mask: Dropout | None = None) -> Solution:
             log_z_level.append(_log_add(f_level[-1], outside[level - 1]))
             below = passes.upward(log_z_level[-1], share[low:high], level_ptr(plan, level))
     phi = -f_level[-1] if f_level else log_sum
-    log_z = torch.cat(log_z_level[::-1]) if log_z_level else log_sum
 
     # Down: log c of every slot, a sum along the path from the root.
     log_c_level = [log_sum.new_zeros(first, heads)]
     log_c_above: list[Tensor] = []  # of the parent
+    leave_level: list[Tensor] = []
     for level in range(1, plan.num_levels):
         low, high = plan.level_slots[level : level + 2]
         parent = level_parents(log_c_level[-1], plan, level)
         log_c_above.append(passes.downward(parent, level_ptr(plan, level), high - low))
-        log_w = f_level[-1 - level] - log_z_level[-level]
-        log_c_level.append(log_c_above[-1] + log_w)
-    log_share = (torch.cat(log_c_above) if log_c_above else log_sum) - log_z
+        # From the difference of f and L, so that what stays and what leaves add up to one even
+        # where both are so large that log Z has no digits left.
+        more = f_level[-1 - level] - outside[level - 1]
+        log_c_level.append(log_c_above[-1] + logsigmoid(more))
+        leave_level.append((log_c_above[-1] + logsigmoid(-more)).exp())
+    leave = torch.cat(leave_level) if leave_level else log_sum
 
-    # u of every leaf: c_A sum_C a_BC vbar_C = exp(log c_A + L_B - log Z_B) * output, summed.
-    leave = (log_share + log_sum).exp()[..., None]
-    u = passes.paths(leave * out, plan) if dim_v else x.value
+    # u of every leaf: c_A sum_C a_BC vbar_C = leave_B * output, summed.
+    u = passes.paths(leave[..., None] * out, plan) if dim_v else x.value
     own = torch.cat(log_c_level).index_select(0, plan.row_slot).exp()  # c of leaves, [N, H]
     if mask is not None:
         own = own * mask[1]
     return Solution(
         out=u + own[..., None] * x.value,
         phi=phi,
-        log_share=log_share,
+        leave=leave,
         own=own,
         sibling=sibling,
     )

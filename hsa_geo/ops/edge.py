@@ -29,6 +29,7 @@ __all__ = [
     "log_safe",
     "pair_scores",
     "place",
+    "sibling_shares",
 ]
 
 
@@ -117,6 +118,32 @@ class UpwardPass(MessagePassing):
         return segment_sum(inputs, group_ptr)
 
 
+def sibling_shares(x: SiblingInput, plan: TreePlan) -> tuple[Tensor, Tensor]:
+    """Softmax over the siblings of every non-root slot, and its log-sum-exp.
+
+    Args:
+        x: The input of the sibling pass.
+        plan: The plan.
+
+    Returns:
+        ``[P, H]``, in the order of ``plan.pairs``, and ``[S - B, H]``.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> plan = SignalTree.from_parents([3, 3, 3, -1]).plan
+        >>> zero = torch.zeros(3, 1, 1)
+        >>> sibling_shares(SiblingInput(zero, zero, zero[..., 0], zero), plan)[0].flatten()
+        tensor([0.5000, 0.5000, 0.5000, 0.5000, 0.5000, 0.5000])
+    """
+    pairs = plan.pairs
+    score = pair_scores(x, plan)  # [P, H]
+    top = segment_max(score, pairs.ptr).clamp(min=torch.finfo(score.dtype).min)  # [S-B, H]
+    weight = (score - segment_expand(top, pairs.ptr, len(score))).exp()
+    total = segment_sum(weight, pairs.ptr)
+    share = weight / segment_expand(torch.where(total > 0, total, 1.0), pairs.ptr, len(score))
+    return share, top + log_safe(total)
+
+
 class SiblingPass(MessagePassing):
     """Sibling to sibling: softmax over the others, and its log-sum-exp.
 
@@ -140,16 +167,12 @@ class SiblingPass(MessagePassing):
         """Attention of every non-root slot over its siblings, without itself."""
         pairs, first = plan.pairs, plan.num_trees
         size = (len(x.query), len(x.query))
-        score = pair_scores(x, plan)  # [P, H]
-        top = segment_max(score, pairs.ptr).clamp(min=torch.finfo(score.dtype).min)  # [S-B, H]
-        weight = (score - segment_expand(top, pairs.ptr, len(score))).exp()
-        total = segment_sum(weight, pairs.ptr)
-        share = weight / segment_expand(torch.where(total > 0, total, 1.0), pairs.ptr, len(score))
+        share, log_sum = sibling_shares(x, plan)
         if x.mask is not None:
             share = share * x.mask[pairs.public]
         edges = torch.stack([pairs.source - first, pairs.target - first])
         out = self.propagate(edges, value=x.value, share=share, pair_ptr=pairs.ptr, size=size)
-        return out, top + log_safe(total)
+        return out, log_sum
 
     def message(self, value_j: Tensor, share: Tensor) -> Tensor:
         """Value of the sibling, weighted."""

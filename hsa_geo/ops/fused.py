@@ -75,7 +75,7 @@ class _Fused(torch.autograd.Function):
         call = Call(q, k, v, x.plan.packed, term, pos, bias, pairs, own, x.scale)
         phi, saved = forward(call)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, term, pos, bias, pairs, own, *saved)
+        ctx.save_for_backward(q, k, v, term, pos, bias, pairs, own, x.plan.packed, *saved)
         ctx.plan, ctx.scale = x.plan, x.scale
         return phi, saved.result
 
@@ -85,18 +85,24 @@ class _Fused(torch.autograd.Function):
         from hsa_geo.ops.compiled.frame import Call
         from hsa_geo.ops.compiled.gradient import backward
 
-        q, k, v, term, pos, bias, pairs, own, *rest = ctx.saved_tensors
+        q, k, v, term, pos, bias, pairs, own, packed, *rest = ctx.saved_tensors
         saved = Saved(*(t.detach() for t in rest))
         grad = torch.zeros_like(saved.result) if grad is None else grad
         if grad_phi is None:
             grad_phi = q.new_zeros(ctx.plan.num_trees, q.size(1))
-        if torch.is_grad_enabled():  # create_graph=True
+        if torch.is_grad_enabled() or _is_batch(grad) or _is_batch(grad_phi):
+            # create_graph=True, or is_grads_batched=True, which hands over many gradients at once
             mask = None if pairs is None else (pairs, own)
             inputs = Inputs(q, k, v, term, pos, bias, ctx.plan, ctx.scale, l2=False)
             return *_differentiable(inputs, mask, grad, grad_phi), None, None
-        call = Call(q, k, v, ctx.plan.packed, term, pos, bias, pairs, own, ctx.scale)
+        call = Call(q, k, v, packed, term, pos, bias, pairs, own, ctx.scale)
         to = backward(call, saved, grad, grad_phi)
         return *to[:5], _like_bias(to.bias, bias), None, None
+
+
+def _is_batch(grad: Tensor) -> bool:
+    """Whether a gradient stands for many, as in a vectorised Jacobian."""
+    return bool(torch._C._functorch.is_legacy_batchedtensor(grad))
 
 
 def _differentiable(
@@ -106,11 +112,17 @@ def _differentiable(
     names = ("query", "key", "value", "term", "pos", "bias")
     wanted = {name: t for name in names if (t := getattr(x, name)) is not None and t.requires_grad}
     # Views, since the term may be computed from the key: each is to get its own part only.
-    views = {name: t.view_as(t) for name, t in wanted.items()}
-    solution = solve(replace(x, **views), BlockPasses(), mask)
+    with torch.enable_grad():
+        views = {name: t.view_as(t) for name, t in wanted.items()}
+    with torch.enable_grad():
+        solution = solve(replace(x, **views), BlockPasses(), mask)
     outputs, grads = (solution.out, solution.phi), (grad, grad_phi)
     parts = torch.autograd.grad(
-        outputs, list(views.values()), grads, create_graph=True, allow_unused=True
+        outputs,
+        list(views.values()),
+        grads,
+        create_graph=torch.is_grad_enabled(),
+        allow_unused=True,
     )
     found = dict(zip(views, parts))
     return [found.get(name) for name in names]

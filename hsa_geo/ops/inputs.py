@@ -15,7 +15,13 @@ from hsa_geo.data.kept import PackedPlan
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError, UnsupportedError
-from hsa_geo.ops.packed import packed_plan, tree_means, within_compile
+from hsa_geo.ops.packed import (
+    num_pairs,
+    packed_plan,
+    tree_means,
+    tree_shares,
+    within_compile,
+)
 
 __all__ = [
     "BACKENDS",
@@ -28,6 +34,7 @@ __all__ = [
     "is_fused",
     "is_number",
     "query_energy",
+    "refuse_transforms",
 ]
 
 #: Names accepted by ``backend=``; ``"auto"`` picks the fastest that supports the call.
@@ -84,10 +91,15 @@ def as_plan(tree: Any, x: Any = None) -> TreePlan:
     if isinstance(tree, (TreePlan, PackedPlan)):
         return cast(TreePlan, tree)
     if isinstance(tree, SignalTree):
-        return tree.plan
+        return _plan_of_tree(tree) if torch.compiler.is_compiling() else tree.plan
     raise ShapeError(
         f"tree is a {type(tree).__name__}: give a SignalTree, a Batch of them, or a TreePlan."
     )
+
+
+@torch.compiler.disable
+def _plan_of_tree(tree: SignalTree) -> TreePlan:
+    return tree.plan
 
 
 def is_fused(backend: str, q: Any) -> bool:
@@ -132,6 +144,7 @@ def check_inputs(
     backend: str = "auto",
 ) -> Inputs:
     """Check the arguments of :func:`~hsa_geo.ops.hsa_attention` and bring them to one dtype."""
+    refuse_transforms(q, k, v, pos, bias)  # first: a plan made within would be broken outside
     plan = as_plan(tree, q if isinstance(q, Tensor) and is_fused(backend, q) else None)
     if energy not in ("dot", "l2"):
         raise ShapeError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
@@ -163,6 +176,8 @@ def check_inputs(
             raise ShapeError(f"{name} is a {type(t).__name__}: give a tensor.")
         if not t.is_floating_point():
             raise ShapeError(f"{name} has dtype {t.dtype}: give a floating point tensor.")
+        if t.layout is not torch.strided or t.is_nested:
+            raise ShapeError(f"{name} has the layout {t.layout}: give a dense tensor.")
         if t.device != plan.device:
             raise ShapeError(f"{name} is on {t.device} but the tree on {plan.device}: move one.")
         if name in ("q", "k", "v") and (t.dim() != 3 or t.size(0) != n):
@@ -183,7 +198,10 @@ def check_inputs(
             f"pos has shape {list(pos.shape)}: give [M, H or 1, P] with M={m} tree nodes and "
             f"H={heads}."
         )
-    pairs = 0 if bias is None and mask is None else plan.num_pairs
+    inside = isinstance(plan, PackedPlan)  # then the kernels check the number of pairs
+    pairs = 0 if (bias is None and mask is None) or inside else plan.num_pairs
+    if inside and bias is not None:
+        pairs = bias.size(0)
     if bias is not None and (
         bias.dim() != 2 or bias.size(0) != pairs or not (bias.size(1) == 1 or bias.size(1) == heads)
     ):
@@ -191,7 +209,9 @@ def check_inputs(
             f"bias has shape {list(bias.shape)}: give [pairs, H or 1] with {pairs} ordered "
             f"sibling pairs and H={heads}."
         )
-    if mask is not None:
+    if mask is not None and not all(isinstance(t, Tensor) for t in mask):
+        raise ShapeError("mask holds something else than two tensors: give [pairs, H] and [N, H].")
+    if mask is not None and not inside:
         shapes = [list(t.shape) for t in mask]
         if shapes != [[pairs, heads], [n, heads]]:
             raise ShapeError(
@@ -221,14 +241,25 @@ def check_inputs(
     )
 
 
+def refuse_transforms(*xs: Any) -> None:
+    """UnsupportedError for the tensors of a ``torch.func`` transform."""
+    if torch.compiler.is_compiling():
+        return
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    if any(isinstance(x, Tensor) and wrapped(x) for x in xs):
+        raise UnsupportedError(
+            "torch.func transforms (grad, vmap, jacrev, ...) do not go through the attention over "
+            "a tree: use torch.autograd.grad, or torch.autograd.functional.jacobian with "
+            "vectorize=True, and Batch for many trees at once."
+        )
+
+
 def query_energy(x: Inputs) -> Tensor:
     """``[B, H]``, mean of ``|q|^2 scale / 2`` over the leaves of each tree: under the l2 energy,
     what phi has from the queries alone."""
-    plan, norm = x.plan, x.query.square().sum(-1) * (x.scale / 2)
-    if plan.leaf_weight is not None:
-        norm = norm * plan.leaf_weight[:, None]
-    total = norm.new_zeros(plan.num_trees, norm.size(1)).index_add(0, plan.leaf_tree, norm)
-    return total / plan.mass[: plan.num_trees, None]
+    tree, share, roots = tree_shares(x.plan, x.query)
+    norm = x.query.square().sum(-1) * (x.scale / 2) * share.to(x.query.dtype)[:, None]
+    return norm.new_zeros(roots, norm.size(1)).index_add(0, tree, norm)
 
 
 def dropout_mask(plan: TreePlan, heads: int, p: float, like: Tensor) -> Dropout | None:
@@ -266,4 +297,4 @@ def dropout_mask(plan: TreePlan, heads: int, p: float, like: Tensor) -> Dropout 
         ones = torch.ones(rows, heads, dtype=compute, device=like.device)
         return torch.nn.functional.dropout(ones, p, training=True)
 
-    return draw(plan.num_pairs), draw(plan.num_leaves)
+    return draw(num_pairs(plan)), draw(plan.num_leaves)

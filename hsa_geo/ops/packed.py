@@ -11,11 +11,20 @@ import torch
 from torch import Tensor
 
 from hsa_geo._optional import HAS_NUMBA
-from hsa_geo.data.kept import PackedPlan, unpack_kept
+from hsa_geo.data.kept import PackedPlan, check_packed, unpack_kept
 from hsa_geo.data.plan import TreePlan
+from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError
 
-__all__ = ["packed_plan", "tree_means", "within_compile"]
+__all__ = [
+    "leaves_under",
+    "num_pairs",
+    "packed_plan",
+    "pair_nodes",
+    "tree_means",
+    "tree_shares",
+    "within_compile",
+]
 
 
 def within_compile(x: Any) -> bool:
@@ -45,6 +54,66 @@ def packed_plan(
     return PackedPlan(_pack(tree_index, tree_level, leaf_weight), num_leaves, tree_level.size(0))
 
 
+def num_pairs(plan: TreePlan | PackedPlan) -> int:
+    """Number of ordered sibling pairs P; within a graph a size that only its run will tell.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        P.
+
+    Example:
+        >>> num_pairs(packed_plan(torch.tensor([[2, 2], [0, 1]]), torch.tensor([1, 1, 0]), 2))
+        2
+    """
+    return _pair_rows(plan.packed).size(0) if isinstance(plan, PackedPlan) else plan.num_pairs
+
+
+def pair_nodes(tree: SignalTree) -> Tensor:
+    """Nodes of every ordered sibling pair of a tree or batch, also within a graph.
+
+    Args:
+        tree: The tree.
+
+    Returns:
+        ``[2, P]``, as :attr:`TreePlan.pair_nodes <hsa_geo.data.TreePlan>`.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> pair_nodes(SignalTree.from_parents([2, 2, -1])).tolist()
+        [[0, 1], [1, 0]]
+    """
+    if within_compile(tree.tree_index):
+        return _pair_nodes(tree.tree_index, tree.tree_level)
+    return tree.plan.pair_nodes
+
+
+def leaves_under(
+    tree_index: Tensor, tree_level: Tensor, leaf_weight: Tensor | None, nodes: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """The leaves under given nodes, within a graph.
+
+    Args:
+        tree_index: ``[2, E]``.
+        tree_level: ``[M]``.
+        leaf_weight: ``[N]``, or None.
+        nodes: Ids ``[K]``, or None for the root of every tree.
+
+    Returns:
+        For every leaf under every node the place of the node in ``nodes``, the row of the leaf and
+        its share of the node's mean (``[T]`` each), and K.
+
+    Example:
+        >>> tree = torch.tensor([[2, 2], [0, 1]]), torch.tensor([1, 1, 0])
+        >>> *found, k = leaves_under(*tree, None, torch.tensor([2, 0]))
+        >>> [t.tolist() for t in found], k
+        ([[0, 0, 1], [0, 1, 0], [0.5, 0.5, 1.0]], 2)
+    """
+    of, row, share, slots = _leaves_under(tree_index, tree_level, leaf_weight, nodes)
+    return of, row, share, slots.size(0)
+
+
 def tree_means(x: Tensor, plan: TreePlan | PackedPlan) -> Tensor:
     """For every leaf the mean over its own tree, without gradient: no tree touches another.
 
@@ -68,6 +137,31 @@ def tree_means(x: Tensor, plan: TreePlan | PackedPlan) -> Tensor:
     return _means(x, plan.leaf_tree, plan.count[: plan.num_trees])
 
 
+def tree_shares(plan: TreePlan | PackedPlan, like: Tensor) -> tuple[Tensor, Tensor, int]:
+    """For every leaf its tree and its share in means over it.
+
+    Args:
+        plan: The plan.
+        like: A tensor with a row for every leaf.
+
+    Returns:
+        Tree ``[N]``, share ``[N]`` float64, and the number of trees B.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> tree, share, b = tree_shares(SignalTree.from_parents([2, 2, -1]).plan, torch.zeros(2))
+        >>> tree.tolist(), share.tolist(), b
+        ([0, 0], [0.5, 0.5], 1)
+    """
+    if isinstance(plan, PackedPlan) or within_compile(like):
+        tree, share, roots = _tree_shares(like, plan.packed)
+        return tree, share, roots.size(0)
+    share = 1 / plan.mass[: plan.num_trees].double()[plan.leaf_tree]
+    if plan.leaf_weight is not None:
+        share = share * plan.leaf_weight
+    return plan.leaf_tree, share, plan.num_trees
+
+
 def _means(x: Tensor, tree: Tensor, count: Tensor) -> Tensor:
     total = x.new_zeros((len(count), *x.shape[1:])).index_add_(0, tree, x)
     return (total / count.view(-1, *[1] * (x.dim() - 1))).index_select(0, tree)
@@ -83,11 +177,57 @@ def _(tree_index: Tensor, tree_level: Tensor, leaf_weight: Tensor | None) -> Ten
     return tree_index.new_empty(torch.library.get_ctx().new_dynamic_size())
 
 
-@torch.library.custom_op("hsa_geo::tree_means", mutates_args=(), device_types="cpu")
-def _packed_means(x: Tensor, packed: Tensor) -> Tensor:
+@torch.library.custom_op("hsa_geo::pair_rows", mutates_args=(), device_types="cpu")
+def _pair_rows(packed: Tensor) -> Tensor:
+    return packed.new_empty(int(packed[6]), 0)
+
+
+@_pair_rows.register_fake
+def _(packed: Tensor) -> Tensor:
+    return packed.new_empty(torch.library.get_ctx().new_dynamic_size(), 0)
+
+
+@torch.library.custom_op("hsa_geo::pair_nodes", mutates_args=(), device_types="cpu")
+def _pair_nodes(tree_index: Tensor, tree_level: Tensor) -> Tensor:
+    return TreePlan.from_index(tree_index, tree_level).pair_nodes
+
+
+@_pair_nodes.register_fake
+def _(tree_index: Tensor, tree_level: Tensor) -> Tensor:
+    return tree_index.new_empty(2, torch.library.get_ctx().new_dynamic_size())
+
+
+@torch.library.custom_op("hsa_geo::leaves_under", mutates_args=(), device_types="cpu")
+def _leaves_under(
+    tree_index: Tensor, tree_level: Tensor, leaf_weight: Tensor | None, nodes: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    plan = TreePlan.from_index(tree_index, tree_level, leaf_weight)
+    slots = plan.slots_of(nodes)
+    rows, ptr = plan.leaves_under(slots)
+    of = torch.repeat_interleave(ptr.diff())
+    share = 1 / plan.mass[slots].double()[of]
+    if plan.leaf_weight is not None:
+        share = share * plan.leaf_weight[rows]
+    return of, rows, share, slots.clone()
+
+
+@_leaves_under.register_fake
+def _(
+    tree_index: Tensor, tree_level: Tensor, leaf_weight: Tensor | None, nodes: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    context = torch.library.get_ctx()
+    total = context.new_dynamic_size()
+    k = context.new_dynamic_size() if nodes is None else nodes.size(0)
+    new = tree_index.new_empty
+    return new(total), new(total), new(total, dtype=torch.float64), new(k)
+
+
+def _trees_of(x: Tensor, packed: Tensor) -> tuple[Any, Any, Tensor]:
+    """Groups of leaves, kept slots, and the tree of every leaf by row."""
     from hsa_geo.ops.compiled.frame import trees
     from hsa_geo.ops.compiled.leaves import leaf_trees
 
+    check_packed(packed)
     leaves = int(packed[4])
     if len(x) != leaves:  # nobody else can say so inside torch.compile, and kernels do not look
         raise ShapeError(
@@ -96,6 +236,29 @@ def _packed_means(x: Tensor, packed: Tensor) -> Tensor:
     groups, kept = trees(*unpack_kept(packed))
     tree = torch.empty(len(x), dtype=torch.int64)
     leaf_trees(groups, kept, tree.numpy())
+    return groups, kept, tree
+
+
+@torch.library.custom_op("hsa_geo::tree_shares", mutates_args=(), device_types="cpu")
+def _tree_shares(like: Tensor, packed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    _, kept, tree = _trees_of(like, packed)
+    weight = torch.ones(len(tree), dtype=torch.float64)
+    row, size = torch.from_numpy(kept.leaf), torch.from_numpy(kept.size)
+    weight[row[row >= 0]] = size[row >= 0].double()
+    roots = size[: kept.trees].clone()
+    return tree, weight / roots[tree], roots
+
+
+@_tree_shares.register_fake
+def _(like: Tensor, packed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    n = like.size(0)
+    new = packed.new_empty
+    return new(n), new(n, dtype=torch.float64), new(torch.library.get_ctx().new_dynamic_size())
+
+
+@torch.library.custom_op("hsa_geo::tree_means", mutates_args=(), device_types="cpu")
+def _packed_means(x: Tensor, packed: Tensor) -> Tensor:
+    _, kept, tree = _trees_of(x, packed)
     return _means(x, tree, torch.from_numpy(kept.size[: kept.trees]))
 
 

@@ -19,6 +19,8 @@ __all__ = ["WideGradients", "WideGroup", "wide_backward", "wide_forward"]
 
 #: Scores computed at a time, over all heads: 4 MB in float32.
 _AT_ONCE = 1 << 20
+#: The fused kernel takes weights from the log-sum-exp as it is, rounded: at most so wrong.
+_LOST = 1e-4
 
 #: PyTorch's fused attention on the CPU, which returns the log-sum-exp as well, and its gradient.
 _FUSED: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
@@ -136,7 +138,7 @@ def wide_backward(
         >>> grads.v.flatten().tolist(), grads.term.flatten().tolist()
         ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
     """
-    if _is_plain(x):
+    if _is_plain(x) and bool(lse.abs().amax() * torch.finfo(lse.dtype).eps < _LOST):
         out = wide_forward(x)[0] if out is None else out
         return _plain_backward(x, lse, grad, weight, slope, out)
     n, heads = lse.shape
@@ -156,6 +158,8 @@ def wide_backward(
 
         level = column(lse)
         p = score.sub_(torch.where(level > -torch.inf, level, torch.inf)).exp_()
+        total = p.sum(-1, keepdim=True)
+        p /= torch.where(total > 0, total, 1.0)  # 1, up to the rounding of lse
         ds = torch.bmm(out_grad[:, here], value.transpose(1, 2))
         factor = _mask(x, low, high)
         if factor is not None:

@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from torch_geometric.data import Batch
 
 from hsa_geo.data import SignalTree, TreePlan
-from hsa_geo.data.kept import PackedPlan, pack_kept, unpack_kept
-from hsa_geo.errors import UnsupportedError
+from hsa_geo.data.kept import PackedPlan, check_packed, pack_kept, unpack_kept
+from hsa_geo.errors import TreeError
+from hsa_geo.ops import hsa_attention
 from hsa_geo.testing import SHAPES, random_tree, trees
 
 forests = st.lists(trees(max_nodes=20), min_size=1, max_size=4).map(Batch.from_data_list)
 
 
-def check_packed(tree: SignalTree) -> None:
+def assert_packed(tree: SignalTree) -> None:
     """Everything a packed plan says, against the tree."""
     plan, plain = tree.plan, Plain.of(tree)
     packed = pack_kept(plan)
@@ -80,20 +81,20 @@ def check_packed(tree: SignalTree) -> None:
 @given(trees(max_nodes=30))
 @settings(max_examples=120, deadline=None)
 def test_packed_plan_of_a_tree(tree):
-    check_packed(tree)
+    assert_packed(tree)
 
 
 @given(forests)
 @settings(max_examples=60, deadline=None)
 def test_packed_plan_of_a_batch(batch):
-    check_packed(batch)
+    assert_packed(batch)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", range(4))
 def test_packed_plan_of_every_shape(shape, seed):
-    check_packed(random_tree(seed, max_leaves=40, shape=shape))
-    check_packed(Batch.from_data_list([random_tree(seed + i, shape=shape) for i in range(3)]))
+    assert_packed(random_tree(seed, max_leaves=40, shape=shape))
+    assert_packed(Batch.from_data_list([random_tree(seed + i, shape=shape) for i in range(3)]))
 
 
 def test_a_single_leaf_at_the_end_of_a_chain():
@@ -104,7 +105,7 @@ def test_a_single_leaf_at_the_end_of_a_chain():
         assert [len(part) for part in leaves] == [1, 0, 0, 0, 0, 0]
         assert (kept.ptr.tolist(), kept.leaf.tolist(), kept.size.tolist()) == ([1], [0], [1])
         assert kept.own.tolist() == [own]
-        check_packed(tree)
+        assert_packed(tree)
 
 
 def test_chains_of_any_length_cost_one_slot():
@@ -128,7 +129,7 @@ def test_edges_in_no_canonical_order():
     index = torch.tensor([[7, 3, 7, 0, 3, 0, 0], [2, 1, 0, 8, 4, 5, 6]])
     level = torch.tensor([1, 1, 1, 0, 1, 2, 2, 0, 2])
     ordered = index[:, index[0].argsort(stable=True)]
-    check_packed(SignalTree(tree_index=ordered, tree_level=level, num_nodes=6))
+    assert_packed(SignalTree(tree_index=ordered, tree_level=level, num_nodes=6))
     same = TreePlan.from_index(ordered, level).packed
     assert torch.equal(TreePlan.from_index(index, level).packed, same)
 
@@ -164,9 +165,43 @@ def test_it_holds_no_tensor_twice():
         assert part.is_contiguous()
 
 
-def test_the_plan_inside_a_graph_knows_no_pairs():
+def test_the_plan_inside_a_graph():
     tree = random_tree(5)
     plan = PackedPlan(tree.plan.packed, 4, 9)
     assert (plan.num_leaves, plan.num_nodes, plan.device) == (4, 9, torch.device("cpu"))
-    with pytest.raises(UnsupportedError, match=r"tree\.plan, made outside"):
-        _ = plan.num_pairs
+
+
+def test_a_damaged_plan_is_refused():
+    """Kernels look at no index: whatever is changed is found before they run, or harmless."""
+    tree = random_tree(5, shape="mixed")
+    sound = tree.plan.packed
+    check_packed(sound)
+    refused = 0
+    for place in range(len(sound)):
+        for value in (-2, 50_000, 10**9, int(sound[place]) + 1):
+            packed = sound.clone()
+            packed[place] = value
+            try:
+                check_packed(packed)
+            except TreeError:
+                refused += 1
+    assert refused > 3 * len(sound)
+    for packed in (sound[:-1], sound[:3], torch.cat([sound, sound[:1]]), sound.int(), sound[None]):
+        with pytest.raises(TreeError, match="build the plan anew"):
+            check_packed(packed.clone())
+
+
+def test_a_change_in_place_is_seen():
+    packed = SignalTree.from_parents([5, 5, 5, 6, 6, 7, 7, -1]).plan.packed
+    check_packed(packed)
+    packed[10] = 50_000
+    with pytest.raises(TreeError):
+        check_packed(packed)
+    q = torch.randn(5, 2, 4, requires_grad=True)
+    plan = SignalTree.from_parents([5, 5, 5, 6, 6, 7, 7, -1]).plan
+    out = hsa_attention(q, q, q, plan, backend="numba")
+    plan.packed[10] = 50_000
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+    with pytest.raises(TreeError):
+        hsa_attention(q, q, q, plan, backend="numba")

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from hsa_geo.data import Domain, SignalTree
-from hsa_geo.errors import ShapeError, UnsupportedError
-from hsa_geo.nn import HSAConv, HSAEncoder, PositionEmbedding
+from hsa_geo.errors import DomainError, ShapeError, UnsupportedError
+from hsa_geo.nn import HSAConv, HSAEncoder, OffsetBias, PositionEmbedding, subtree_mean
+from hsa_geo.ops import tree_energy
 from hsa_geo.testing import random_tree
 
 pytest.importorskip("numba")
@@ -94,6 +95,14 @@ def by_the_default_compiler() -> None:
     position = PositionEmbedding(4, heads=2, domains={Domain.GRAPH: None})
     with torch._dynamo.config.patch(error_on_recompile=True):
         assert_compiles(Model(position=position), "batch", "inductor")
+        model = Classifier(dropout=0.1)
+        compiled = torch.compile(model, fullgraph=True, dynamic=True)
+        many = Batch.from_data_list([random_tree(seed) for seed in range(40)])
+        for batch in [*batches()[:3], many]:  # of more nodes than one block of a reduction
+            x = torch.randn(batch.num_nodes, CHANNELS)
+            out = compiled(x, batch)
+            assert out.shape == (batch.num_graphs, 3)
+            out.sum().backward()
 
 
 def test_one_graph_by_the_default_compiler():
@@ -107,21 +116,96 @@ def test_one_graph_by_the_default_compiler():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+class Classifier(nn.Module):
+    """What is trained most: an encoder with positions and dropout, and a readout."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.encoder = HSAEncoder(
+            CHANNELS,
+            2,
+            heads=2,
+            dropout=dropout,
+            position=lambda: PositionEmbedding(4, heads=2, domains={Domain.GRAPH: None}),
+        )
+        self.lin = nn.Linear(CHANNELS, 3)
+
+    def forward(self, x: Tensor, tree: Batch, nodes: Tensor | None = None) -> Tensor:
+        return self.lin(subtree_mean(self.encoder(x, tree), tree, nodes))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_graph_with_a_readout(weighted):
+    torch.manual_seed(0)
+    for dropout in (0.3, 0.0):
+        model = Classifier(dropout)
+        torch._dynamo.reset()
+        compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
+        for batch in batches():
+            if weighted:
+                batch.leaf_weight = torch.randint(1, 4, (batch.num_nodes,))
+            x = torch.randn(batch.num_nodes, CHANNELS)
+            out = compiled(x, batch)
+            assert out.shape == (batch.num_graphs, 3)
+            out.sum().backward()
+            assert dropout or torch.allclose(out, model(x, batch), atol=1e-5)
+
+
+def test_one_graph_for_subtrees():
+    compiled = torch.compile(subtree_mean, fullgraph=True, dynamic=True, backend="aot_eager")
+    for batch in batches():
+        x = torch.randn(batch.num_nodes, CHANNELS, requires_grad=True)
+        nodes = torch.randperm(batch.plan.num_nodes)[: 2 + batch.plan.num_nodes // 2]
+        results = []
+        for fn in (compiled, subtree_mean):
+            out = fn(x, batch, nodes)
+            results.append((out, *torch.autograd.grad(out.square().sum(), x)))
+        for actual, expected in zip(*results):
+            assert torch.allclose(actual, expected, atol=1e-6)
+    with pytest.raises(UnsupportedError, match="not its plan"):
+        torch.compile(subtree_mean, backend="eager")(x.detach(), batch.plan)
+    with pytest.raises(ShapeError, match="nodes holds 9999"):
+        compiled(x, batch, torch.tensor([9999] * (2 + batch.plan.num_nodes // 2)))
+
+
+@pytest.mark.parametrize("energy", ["dot", "l2"])
+@pytest.mark.parametrize("how", ["plan", "batch"])
+def test_energies(how, energy):
+    def phi(q, tree):
+        return tree_energy(q, q + 1, tree, energy=energy)
+
+    compiled = torch.compile(phi, fullgraph=True, dynamic=True, backend="aot_eager")
+    for batch in batches():
+        q = torch.randn(batch.num_nodes, 2, 4, requires_grad=True)
+        tree = given(batch, how)[0]
+        results = []
+        for fn in (compiled, phi):
+            out = fn(q, tree)
+            results.append((out, *torch.autograd.grad(out.square().sum(), q)))
+        for actual, expected in zip(*results):
+            assert torch.allclose(actual, expected, atol=1e-5)
+
+
+def test_a_bias_by_offset():
+    conv = HSAConv(CHANNELS, 4, heads=2, pair_bias=OffsetBias(3, heads=2))
+    nn.init.normal_(conv.pair_bias.table["SEQUENCE"])
+    assert_compiles(conv, "batch", "aot_eager")
+
+
 def test_an_encoder():
     assert_compiles(HSAEncoder(CHANNELS, 2, heads=2, position_channels=0), "plan", "aot_eager")
 
 
-def test_dropout_needs_a_plan_made_outside():
+@pytest.mark.parametrize("how", ["plan", "index", "batch"])
+def test_dropout(how):
     conv = HSAConv(CHANNELS, 4, heads=2, dropout=0.5).train()
     compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend="aot_eager")
     for batch in batches()[:4]:
         x = torch.randn(batch.num_nodes, CHANNELS)
-        first, second = compiled(x, batch.plan), compiled(x, batch.plan)
+        tree = given(batch, how)
+        first, second = compiled(x, *tree), compiled(x, *tree)
         assert not torch.equal(first, second)
         assert first.isfinite().all()
-    torch._dynamo.reset()
-    with pytest.raises(Exception, match=r"give its plan, tree\.plan, made outside"):
-        compiled(x, batch.tree_index, batch.tree_level)
 
 
 def test_dropout_of_everything():
@@ -162,7 +246,7 @@ def test_a_domain_without_embedding_is_refused():
     tree = SignalTree.from_parents([2, 2, -1], domain=Domain.GRAPH)
     conv = HSAConv(CHANNELS, 4, heads=2, position=PositionEmbedding(4, heads=2))
     compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend="aot_eager")
-    with pytest.raises(RuntimeError, match="domain without an embedding"):
+    with pytest.raises(DomainError, match="no embedding for positions in domain GRAPH"):
         compiled(torch.randn(2, CHANNELS), tree)
 
 

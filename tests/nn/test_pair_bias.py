@@ -81,7 +81,7 @@ def test_a_layer_learns_its_biases():
     ]  # fmt: skip
     conv.reset_parameters()
     assert not conv.pair_bias(tree).any()
-    with pytest.raises(ShapeError, match="TreePlan, which holds no positions.*pair_bias"):
+    with pytest.raises(ShapeError, match=r"TreePlan, which holds no positions.*pair_bias"):
         conv(x, tree.plan)
 
 

@@ -184,7 +184,7 @@ def test_what_is_registered_is_the_default():
             return torch.ones(len(position), *self.shape)
 
     tree = sequence(0, 1, domain=Domain.GRAPH)
-    with pytest.raises(DomainError, match="GRAPH.*GraphPosition"):
+    with pytest.raises(DomainError, match=r"GRAPH.*GraphPosition"):
         PositionEmbedding(4, heads=2)(tree)
     older = PositionEmbedding(4, heads=2)
     assert register_position(Domain.GRAPH, Constant) is None

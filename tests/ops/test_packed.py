@@ -7,8 +7,18 @@ import torch
 from torch_geometric.data import Batch
 
 from hsa_geo.data.kept import PackedPlan
-from hsa_geo.errors import UnsupportedError
-from hsa_geo.ops.packed import _pack, _packed_means, packed_plan, tree_means
+from hsa_geo.nn import subtree_mean
+from hsa_geo.ops.packed import (
+    _leaves_under,
+    _pack,
+    _packed_means,
+    _pair_nodes,
+    _pair_rows,
+    leaves_under,
+    num_pairs,
+    packed_plan,
+    tree_means,
+)
 from hsa_geo.testing import SHAPES, random_tree
 
 pytest.importorskip("numba")
@@ -42,14 +52,33 @@ def test_a_packed_plan_is_that_of_the_tree():
     assert packed.device == torch.device("cpu")
 
 
-def test_a_packed_plan_does_not_know_its_pairs():
-    packed = PackedPlan(torch.zeros(7, dtype=torch.int64), 0, 0)
-    with pytest.raises(UnsupportedError, match=r"tree\.plan"):
-        _ = packed.num_pairs
+def test_a_packed_plan_knows_its_pairs():
+    batch = forest(4)
+    packed = PackedPlan(batch.plan.packed, batch.num_nodes, batch.plan.num_nodes)
+    assert num_pairs(packed) == num_pairs(batch.plan) == batch.plan.num_pairs > 0
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_leaves_under_nodes(weighted):
+    batch = forest(5)
+    if weighted:
+        batch.leaf_weight = torch.randint(1, 5, (batch.num_nodes,))
+    x = torch.randn(batch.num_nodes, 3, dtype=torch.float64)
+    weight = batch.leaf_weight if weighted else None
+    for nodes in (None, torch.randperm(batch.plan.num_nodes)[:7]):
+        index = (batch.tree_index, batch.tree_level, weight, nodes)
+        of, row, share, k = leaves_under(*index)
+        mean = x.new_zeros(k, 3).index_add(0, of, x[row] * share[:, None])
+        assert torch.allclose(mean, subtree_mean(x, batch, nodes))
+        torch.library.opcheck(_leaves_under, index)
 
 
 def test_operators_are_registered_well():
     batch = forest(2)
-    torch.library.opcheck(_pack, (batch.tree_index, batch.tree_level))
+    weight = torch.randint(1, 4, (batch.num_nodes,))
+    for weights in (None, weight):
+        torch.library.opcheck(_pack, (batch.tree_index, batch.tree_level, weights))
     x = torch.randn(batch.num_nodes, 2, 3)
     torch.library.opcheck(_packed_means, (x, batch.plan.packed))
+    torch.library.opcheck(_pair_rows, (batch.plan.packed,))
+    torch.library.opcheck(_pair_nodes, (batch.tree_index, batch.tree_level))

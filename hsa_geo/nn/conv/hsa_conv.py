@@ -24,6 +24,7 @@ from hsa_geo.ops.inputs import (
     dropout_mask,
     is_fused,
     is_number,
+    refuse_transforms,
 )
 from hsa_geo.ops.packed import packed_plan, within_compile
 
@@ -167,6 +168,7 @@ class HSAConv(MessagePassing):
             Outputs ``[N, heads * out_channels]`` (or ``[N, out_channels]`` without ``concat``),
             or the pair of them and the weights.
         """
+        refuse_transforms(x, self.lin_qkv.weight)
         fused = is_fused(self.backend, x) and not return_attention_weights
         plan = _plan_of(tree, tree_level, x if fused else None)
         check_features(x, plan, self.lin_qkv.in_channels)

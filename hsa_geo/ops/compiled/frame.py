@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hsa_geo.data.kept import KeptSlots, LeafGroups, unpack_kept
+from hsa_geo.data.kept import KeptSlots, LeafGroups, check_packed, unpack_kept
 from hsa_geo.errors import ShapeError
 from hsa_geo.ops.compiled.layout import Array, Groups, Kept, Rows, Scores
 from hsa_geo.ops.wide import WideGroup
@@ -84,6 +84,33 @@ def _check(call: Call) -> None:
             )
 
 
+def check_saved(x: Frame, saved: Any, grad: Tensor, grad_phi: Tensor) -> None:
+    """What the backward pass is given beside the inputs fits them, too.
+
+    Raises:
+        ShapeError: If a tensor has the wrong shape or dtype.
+    """
+    n, slots, heads, dim, dim_v = len(x.call.q), x.slots, x.heads, x.dim, x.dim_v
+    expected = {
+        "result": (n, heads, dim_v),
+        "leaf_lse": (n, heads),
+        "mean_q": (slots, heads, dim),
+        "mean_k": (slots, heads, dim),
+        "mean_v": (slots, heads, dim_v),
+        "out": (slots, heads, dim_v),
+        "u": (slots, heads, dim_v),
+        "scalars": (6, slots, heads),
+    }
+    given = [(name, getattr(saved, name), shape) for name, shape in expected.items()]
+    given += [("grad", grad, (n, heads, dim_v)), ("grad_phi", grad_phi, (x.kept.trees, heads))]
+    for name, t, shape in given:
+        if tuple(t.shape) != shape or t.dtype != x.call.q.dtype:
+            raise ShapeError(
+                f"{name} has shape {list(t.shape)} and dtype {t.dtype}: give {list(shape)} and "
+                f"{x.call.q.dtype}, what the forward pass of the same inputs has."
+            )
+
+
 def rows(x: Tensor) -> Rows:
     """A tensor ``[n, H, dim]`` where it lies, or a copy if its last dimension is not dense."""
     x = x.detach()
@@ -133,6 +160,7 @@ class Frame:
 
     def __init__(self, call: Call, name: str | None = None) -> None:
         self.call = call
+        check_packed(call.packed)
         self.leaf_index, self.kept_index = leaf, kept = unpack_kept(call.packed)
         self.slots = len(kept.leaf)
         _check(call)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from hsa_geo.ops.compiled.attention import Saved
-from hsa_geo.ops.compiled.frame import Call, Frame, flat, rows
+from hsa_geo.ops.compiled.frame import Call, Frame, check_saved, flat, rows
 from hsa_geo.ops.compiled.groups import group_backward
 from hsa_geo.ops.compiled.layout import Adjoints
 from hsa_geo.ops.compiled.leaves import leaf_adjoint
@@ -48,6 +48,7 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
         The gradients.
     """
     x = Frame(call, "backward")
+    check_saved(x, saved, grad, grad_phi)
     new, slots, heads = partial(empty, call.q), x.slots, x.heads
     to = Gradients(
         q=new(*call.q.shape),
@@ -57,7 +58,7 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
         pos=None if call.pos is None else call.q.new_zeros(call.pos.shape),
         bias=None if call.bias is None else new(len(call.bias), heads),
     )
-    f, lse, z, c, leave, _ = (part.numpy() for part in saved.scalars)
+    f, lse, _, c, leave, _ = (part.numpy() for part in saved.scalars)
     grad_u = new(slots, heads, x.dim_v)  # of u; and of the outputs among siblings, unweighted
     mean_q, mean_k = new(slots, heads, x.dim), new(slots, heads, x.dim)
     mean_v, mean_term = new(slots, heads, x.dim_v), new(slots, heads)
@@ -88,7 +89,7 @@ def backward(call: Call, saved: Saved, grad: Tensor, grad_phi: Tensor) -> Gradie
     def scalar_work(h0: int, h1: int) -> None:
         scalars_backward(
             *(x.kept, grad_rows, x.v, x.scores.own_mask, flat_phi, h0, h1),
-            *(f, lse, saved.out.numpy(), z, c, leave, grad_u.numpy()),
+            *(f, lse, saved.out.numpy(), c, leave, grad_u.numpy()),
             *(delta.numpy(), below.numpy(), grad_f.numpy(), grad_lse.numpy()),
         )
 

@@ -360,7 +360,10 @@ def group_backward(
                     add_terms(s, groups, x, g, i, h)
                 level = lse[row * x.heads + h]
                 level = dtype.type(np.finfo(dtype).max) if level == -np.inf else level
-                exp_rows(s, n, level, bits)  # p_ij
+                total = exp_rows(s, n, level, bits)  # p_ij; 1, up to the rounding of lse
+                inverse = one / total if total > 0 else one
+                for j in range(n):
+                    s[j] *= inverse
                 p, score = kept[i * n : (i + 1) * n], ds[i * n : (i + 1) * n]
                 dots(score, n, grad, i, value, v.dim)
                 if masked:

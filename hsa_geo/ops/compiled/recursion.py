@@ -32,6 +32,20 @@ def _head(x: Rows, row: int, h: int) -> Array:
 
 
 @jit
+def _softplus(x: Any) -> Any:
+    """``log(1 + exp(x))``."""
+    return x + math.log1p(math.exp(-x)) if x > 0 else math.log1p(math.exp(x))
+
+
+@jit
+def _sigmoid(x: Any) -> Any:
+    """``1 / (1 + exp(-x))``."""
+    if x >= 0:
+        return 1 / (1 + math.exp(-x))
+    return math.exp(x) / (1 + math.exp(x))
+
+
+@jit
 def _up(mean: Array, kept: Kept, g: int, h0: int, h1: int) -> None:
     """Mean of a group's rows, weighted by their leaves, to its parent's."""
     parent = kept.parent[g]
@@ -155,9 +169,9 @@ def scalars(
         parent = kept.parent[g]
         for c in range(kept.ptr[g], kept.ptr[g + 1]):
             for h in range(h0, h1):
-                c_[c, h] = c_[parent, h] + f[c, h] - z[c, h]
-                weight = math.exp(c_[parent, h] - z[c, h] + lse[c, h])
-                leave[c, h] = weight
+                # What stays and what leaves add up to one even where log Z has no digits left.
+                c_[c, h] = c_[parent, h] - _softplus(lse[c, h] - f[c, h])
+                leave[c, h] = math.exp(c_[parent, h] - _softplus(f[c, h] - lse[c, h]))
                 here, above, gain = u[c, h], u[parent, h], out[c, h]
                 for d in range(v.dim):
                     here[d] = above[d] + leave[c, h] * gain[d]
@@ -186,7 +200,6 @@ def scalars_backward(
     f: Array,
     lse: Array,
     out: Array,
-    z: Array,
     c_: Array,
     leave: Array,
     grad_u: Array,
@@ -240,8 +253,8 @@ def scalars_backward(
             for h in range(h0, h1):
                 r = leave[c, h] * delta[c, h]
                 x = share * grad_f[parent, h] - r - below[c, h]
-                grad_f[c, h] = below[c, h] + math.exp(f[c, h] - z[c, h]) * x
-                grad_lse[c, h] = r + math.exp(lse[c, h] - z[c, h]) * x
+                grad_f[c, h] = below[c, h] + _sigmoid(f[c, h] - lse[c, h]) * x
+                grad_lse[c, h] = r + _sigmoid(lse[c, h] - f[c, h]) * x
 
 
 @jit
