@@ -156,7 +156,7 @@ def cast(rows: Tensor, dtype: torch.dtype, what: str, where: Where) -> Tensor:
     except RuntimeError as error:
         raise BuilderError(f"{what!r} cannot be made {dtype} ({error}): use another.") from None
     if bool(bad.any()):
-        row = int(bad.flatten(1).any(dim=1).nonzero()[0])
+        row = int(bad.reshape(len(bad), -1).any(dim=1).nonzero()[0])
         value = rows[row][bad[row]][0].item()
         raise BuilderError(
             f"{where(row)} holds {value!r} as {what!r}, which {dtype} cannot: give another dtype."

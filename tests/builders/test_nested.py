@@ -4,6 +4,7 @@ import time
 from decimal import Decimal
 from fractions import Fraction
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -11,7 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Batch
 
-from hsa_geo.builders import Graph, Grid, Leaf, Sequence, Set, from_nested, to_nested
+from hsa_geo.builders import (
+    Graph,
+    Grid,
+    Leaf,
+    Sequence,
+    Set,
+    from_html,
+    from_nested,
+    from_networkx,
+    from_sequence,
+    to_nested,
+)
 from hsa_geo.builders.nested import same_signal
 from hsa_geo.data import Domain, SignalTree
 from hsa_geo.errors import BuilderError, HSAError, LimitError, NotATreeError, UnsupportedError
@@ -464,6 +476,7 @@ def test_several_rows_at_a_leaf():
     for wrong, message in [
         (Leaf({"x": [1, 2]}), r"root\[0\], as 'x', has 2 rows"),
         (Leaf({"x": []}), "has 0 rows"),
+        (Leaf({"x": [1e300]}), r"root\[0\] holds 1e\+300"),
         (Leaf({"text": 1}), "as 'text', is a number"),
         (Leaf({"text": "a"}), r"root\[0\], as 'text', is 'a'"),
     ]:
@@ -777,3 +790,15 @@ def test_trees_of_other_builders():
     for seed in range(20):
         tree = random_tree(seed)
         assert tree_equal(from_nested(to_nested(tree), like=tree), tree)
+    graph = nx.DiGraph([("r", "a"), ("r", "b"), ("a", "c")])
+    sentence = from_sequence(torch.arange(9), 2)
+    page = from_html("<h1>One two</h1><ul><li>e-mail<li>four</ul><input name=mail type=text>")
+    for tree, drop in [
+        (from_networkx(graph), []),
+        (sentence, ["tree_span"]),
+        (page, ["leaf_kind", "form_node", "form_order"]),
+    ]:
+        back = from_nested(to_nested(tree, drop=drop), like=tree)
+        for key in drop:
+            back[key] = tree[key]
+        assert tree_equal(back, tree)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import time
 
 import numpy as np
@@ -30,7 +31,7 @@ def slow(n, windows):
             groups = [level[i : i + entry] for i in range(0, len(level), entry)]
         else:
             groups = [
-                [node for node in level if a <= node[0] < b] for a, b in zip(entry, entry[1:])
+                [node for node in level if a <= node[0] < b] for a, b in itertools.pairwise(entry)
             ]
         base = len(spans)
         parents += [base + i for i, group in enumerate(groups) for _ in group]
@@ -48,7 +49,7 @@ def lengths_and_windows(draw):
     for _ in range(draw(st.integers(0, 4))):
         if draw(st.booleans()):
             size = draw(st.integers(2, 9))
-            bounds = bounds[:-1][::size] + [n]
+            bounds = [*bounds[:-1][::size], n]
             out.append(size)
         else:
             inner = bounds[1:-1]
