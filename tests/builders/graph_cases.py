@@ -106,3 +106,11 @@ def links_of(tree, edges):
             if total > 0:
                 links[b, c] = total
     return links
+
+
+def parents_of(tree):
+    """The parent of every tree node, -1 for the root."""
+    parent = [-1] * tree.num_tree_nodes
+    for above, below in tree.tree_index.t().tolist():
+        parent[below] = above
+    return parent
