@@ -133,7 +133,8 @@ def _sibling_graphs(tree: SignalTree, weighted: bool) -> _Groups:
     forest = Forest.of(tree)
     link = values["tree_link"].cpu().numpy()
     weight = np.ones(link.shape[1])
-    if weighted and "tree_link_weight" in values:
+    weighted = weighted and "tree_link_weight" in values
+    if weighted:
         weight = values["tree_link_weight"].detach().cpu().to(torch.float64).numpy()
         bad = np.flatnonzero(~((weight >= 0) & np.isfinite(weight)))
         if bad.size:
@@ -153,7 +154,7 @@ def _sibling_graphs(tree: SignalTree, weighted: bool) -> _Groups:
     local = np.zeros(forest.num_nodes, dtype=np.int64)
     local[node] = np.arange(len(node))
     row, col, weight = coalesce(max(len(node), 1), local[link[0]], local[link[1]], weight)
-    return _Groups(node, ptr, row, col, weight)
+    return _Groups(node, ptr, row, col, weight if weighted else np.ones(len(row)))
 
 
 def _random_walks(groups: _Groups, pe: NDArray[np.float32]) -> None:
