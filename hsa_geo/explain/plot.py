@@ -148,7 +148,7 @@ def _draw_nodes(tree: SignalTree, ax: Axes, place: np.ndarray, level: np.ndarray
     leaf = np.flatnonzero(domain < 0)
     ax.scatter(place[leaf], -level[leaf], s=18, c=_LEAF, zorder=3, label="leaf")
     ax.legend(
-        loc="upper right", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False, title="domain"
+        loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False, title="domain"
     )
 
 

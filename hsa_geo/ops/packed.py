@@ -154,7 +154,7 @@ def tree_shares(plan: TreePlan | PackedPlan, like: Tensor) -> tuple[Tensor, Tens
         ([0, 0], [0.5, 0.5], 1)
     """
     if isinstance(plan, PackedPlan) or within_compile(like):
-        tree, share, roots = _tree_shares(like, plan.packed)
+        tree, share, roots = _tree_shares(like.detach(), plan.packed)
         return tree, share, roots.size(0)
     share = 1 / plan.mass[: plan.num_trees].double()[plan.leaf_tree]
     if plan.leaf_weight is not None:
