@@ -25,7 +25,8 @@ class CommunityHierarchy(BaseTransform):
 
     Args:
         resolutions (float or sequence of floats): One level of communities for each; higher ones
-            make smaller groups. (default: ``1.0``)
+            make smaller groups.  Attention costs the square of a group's size, so take some that
+            leave groups of some dozens. (default: ``(1, 4, 16)``)
         weight (str, optional): Attribute with the edges' weights ``[E]`` or ``[E, 1]``, not
             negative. (default: every edge counts 1)
         add_links (bool): Give siblings the ``GRAPH`` domain, with ``tree_link`` between any two
@@ -42,7 +43,7 @@ class CommunityHierarchy(BaseTransform):
         >>> from torch_geometric.data import Data
         >>> edge = torch.tensor([[0, 1, 2, 2, 3, 4, 5], [1, 2, 0, 3, 4, 5, 3]])
         >>> data = Data(edge_index=torch.cat([edge, edge.flip(0)], dim=1), num_nodes=6)
-        >>> CommunityHierarchy(add_links=True)(data).describe()
+        >>> CommunityHierarchy(1.0, add_links=True)(data).describe()
         SignalTree: 6 leaves, 9 nodes, depth 2
         8: GRAPH of 2, 6 leaves
           6 at (0, 0): GRAPH of 3, 3 leaves
@@ -57,7 +58,7 @@ class CommunityHierarchy(BaseTransform):
 
     def __init__(
         self,
-        resolutions: float | Sequence[float] = 1.0,
+        resolutions: float | Sequence[float] = (1.0, 4.0, 16.0),
         weight: str | None = None,
         *,
         add_links: bool = False,

@@ -266,7 +266,7 @@ def test_lightning_dataset():
     lightning = pytest.importorskip(
         "pytorch_lightning", reason="LightningDataset needs pytorch_lightning"
     )
-    from torch_geometric.data import LightningDataset
+    from torch_geometric.data.lightning import LightningDataset
 
     trees = [PRE(data) for data in graph_list()]
     for tree, label in zip(trees, (0, 1, 0, 1)):

@@ -28,7 +28,7 @@ def groups_of(tree, level):
 
 
 def test_two_triangles():
-    tree = CommunityHierarchy()(two_triangles())
+    tree = CommunityHierarchy(1.0)(two_triangles())
     assert groups_of(tree, 1) == [[0, 1, 2], [3, 4, 5], [6]]
     assert tree.tree_domain[tree.tree_domain >= 0].unique().tolist() == [Domain.SET]
     assert "tree_link" not in tree
@@ -36,7 +36,7 @@ def test_two_triangles():
 
 def test_karate_club_is_about_as_modular_as_networkx_finds():
     data = KarateClub()[0]
-    tree = CommunityHierarchy()(data)
+    tree = CommunityHierarchy(1.0)(data)
     graph = to_networkx(data, to_undirected=True)
     ours = nx.community.modularity(graph, groups_of(tree, 1))
     theirs = nx.community.modularity(graph, nx.community.louvain_communities(graph, seed=0))
