@@ -35,15 +35,19 @@ class Blanks:
     """
 
     def __init__(self, text: str) -> None:
-        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-        blank = _blank_table()[np.minimum(codes, _LAST_BLANK + 1)]
+        if text.isascii():
+            codes = np.frombuffer(text.encode(), dtype=np.uint8)
+        else:
+            codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+            codes = np.minimum(codes, _LAST_BLANK + 1)
+        blank = _blank_table()[codes]
         n = len(codes)
         places = np.arange(n)
-        self.next = np.full(n + 1, n)
-        self.next[:n] = np.where(blank, n, places)
-        self.next = np.minimum.accumulate(self.next[::-1])[::-1]
-        self.last = np.zeros(n + 1, dtype=np.int64)
-        self.last[1:] = np.maximum.accumulate(np.where(blank, 0, places + 1))
+        solid = places[~blank]
+        # As many places as lie between two that are not blank have the second as their next.
+        gaps = np.diff(solid, prepend=-1, append=n)
+        self.next = np.repeat(np.append(solid, n), gaps)
+        self.last = np.repeat(np.append(0, solid + 1), gaps)
 
 
 @lru_cache(maxsize=1)
