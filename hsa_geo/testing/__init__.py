@@ -4,7 +4,14 @@ For the tests of hsa_geo and for those of code that builds on it; hypothesis is 
 :func:`trees` only.
 """
 
+from hsa_geo.testing.builders import (
+    assert_builds_or_refuses,
+    assert_reading_order,
+    assert_trees_equal,
+    assert_valid_builder,
+)
 from hsa_geo.testing.checks import (
+    assert_batch_invariant,
     assert_block_tied,
     assert_forest_equals_trees,
     assert_row_stochastic,
@@ -23,10 +30,15 @@ from hsa_geo.testing.trees import (
 
 __all__ = [
     "SHAPES",
+    "assert_batch_invariant",
     "assert_block_tied",
+    "assert_builds_or_refuses",
     "assert_forest_equals_trees",
+    "assert_reading_order",
     "assert_row_stochastic",
     "assert_sibling_order_invariant",
+    "assert_trees_equal",
+    "assert_valid_builder",
     "closest_block_tied",
     "kl_to_flat",
     "random_parents",

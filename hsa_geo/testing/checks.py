@@ -18,6 +18,7 @@ from hsa_geo.ops.plain_tree import PlainTree
 from hsa_geo.testing.trees import shuffle_siblings
 
 __all__ = [
+    "assert_batch_invariant",
     "assert_block_tied",
     "assert_forest_equals_trees",
     "assert_row_stochastic",
@@ -89,7 +90,7 @@ def assert_block_tied(theta: Tensor, tree: Data, *, atol: float | None = None) -
         raise AssertionError(f"theta is {apart.abs().max().item()} between two trees, not 0.")
 
 
-def assert_forest_equals_trees(
+def assert_batch_invariant(
     fn: Callable[[Data], Tensor], trees: Sequence[SignalTree], *, atol: float | None = None
 ) -> None:
     """Check that a batch of trees gives what its trees give one by one.
@@ -106,7 +107,7 @@ def assert_forest_equals_trees(
 
     Example:
         >>> trees = [SignalTree.from_parents([-1, 0, 0], x=torch.rand(2, 3)) for _ in range(2)]
-        >>> assert_forest_equals_trees(lambda tree: 2 * tree.x, trees)
+        >>> assert_batch_invariant(lambda tree: 2 * tree.x, trees)
     """
     parts = [fn(tree) for tree in trees]
     together = fn(Batch.from_data_list(list(trees)))
@@ -117,6 +118,10 @@ def assert_forest_equals_trees(
         zip(parts, together.split([len(part) for part in parts]))
     ):
         _assert_equal(of_batch, part, f"tree {number} of {len(trees)} in the batch", atol)
+
+
+#: The same check by its other name.
+assert_forest_equals_trees = assert_batch_invariant
 
 
 def assert_sibling_order_invariant(

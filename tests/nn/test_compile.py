@@ -155,7 +155,7 @@ def test_one_graph_for_subtrees():
     compiled = torch.compile(subtree_mean, fullgraph=True, dynamic=True, backend="aot_eager")
     for batch in batches():
         x = torch.randn(batch.num_nodes, CHANNELS, requires_grad=True)
-        nodes = torch.randperm(batch.plan.num_nodes)[: 2 + batch.plan.num_nodes // 2]
+        nodes = torch.randperm(batch.plan.num_nodes)[: 2 + batch.plan.num_nodes // 2].clone()
         results = []
         for fn in (compiled, subtree_mean):
             out = fn(x, batch, nodes)
