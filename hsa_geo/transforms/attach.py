@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
@@ -229,6 +230,8 @@ def graph_edges(data: Any, weight: str | None) -> tuple[Tensor, Tensor | None]:
         if "adj_t" in data:
             remedy = "give the graph its hierarchy before ToSparseTensor"
         raise BuilderError(f"the graph has no edge_index: {remedy}.")
+    if isinstance(edge_index, EdgeIndex):
+        edge_index = edge_index.as_tensor()
     if weight is None:
         return edge_index, None
     value = data.to_dict().get(weight)

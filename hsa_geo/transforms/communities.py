@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from torch_geometric.transforms import BaseTransform
+from torch_geometric.utils import is_undirected
 
 from hsa_geo.builders.communities import nested_louvain, sibling_links, stack_partitions
 from hsa_geo.data import Domain, SignalTree
@@ -98,7 +99,7 @@ def partitioned(
     if not add_links:
         return attach_hierarchy(data, parent)
     edge_index, values = graph_edges(data, weight)
-    symmetric = data.is_undirected() if values is None else _is_symmetric(data, weight)
+    symmetric = is_undirected(edge_index, values, num_nodes=int(data.num_nodes))
     link, total = sibling_links(parent, edge_index, values, symmetric=symmetric)
     return attach_hierarchy(
         data,
@@ -107,10 +108,3 @@ def partitioned(
         tree_link=link,
         tree_link_weight=total.astype(np.float32),
     )
-
-
-def _is_symmetric(data: Any, weight: str | None) -> bool:
-    from torch_geometric.utils import is_undirected
-
-    edge_index, values = graph_edges(data, weight)
-    return bool(is_undirected(edge_index, values, num_nodes=int(data.num_nodes)))

@@ -172,6 +172,10 @@ def test_drop_refuses_to_lose_references():
         DropHierarchy()(tree)
 
 
+def test_drop_keeps_the_number_of_nodes():
+    assert DropHierarchy()(attach_hierarchy(Data(num_nodes=3), [3, 3, 3, -1])).num_nodes == 3
+
+
 def test_drop_takes_one_tree():
     with pytest.raises(UnsupportedError, match="DropHierarchy takes a SignalTree, not a Data"):
         DropHierarchy()(Data(num_nodes=1))

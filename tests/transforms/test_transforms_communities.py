@@ -1,9 +1,11 @@
 """CommunityHierarchy: Louvain's communities, and the edges between them."""
 
 import networkx as nx
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
+from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 from torch_geometric.datasets import KarateClub
 from torch_geometric.utils import to_networkx
@@ -12,6 +14,7 @@ from transform_cases import conv, graph_of, graphs, two_triangles
 from hsa_geo.data import Domain
 from hsa_geo.errors import BuilderError, ShapeError
 from hsa_geo.transforms import CommunityHierarchy
+from hsa_geo.transforms.communities import partitioned
 
 
 def groups_of(tree, level):
@@ -113,3 +116,17 @@ def test_errors():
         CommunityHierarchy("high")(data)
     with pytest.raises(ShapeError, match="edge_index holds 5"):
         CommunityHierarchy()(Data(num_nodes=2, edge_index=torch.tensor([[0], [5]])))
+    for bad in (torch.tensor([[0], [5]]), torch.rand(2, 3), torch.zeros(3, 2).long()):
+        with pytest.raises(ShapeError, match="edge_index"):
+            partitioned(Data(num_nodes=2, edge_index=bad), [np.array([0, 0])], add_links=True)
+
+
+def test_edge_index_class():
+    data = two_triangles()
+    tree = CommunityHierarchy(add_links=True)(data)
+    n = data.num_nodes
+    data.edge_index = EdgeIndex(data.edge_index, sparse_size=(n, n), sort_order="row")
+    again = CommunityHierarchy(add_links=True)(data)
+    assert torch.equal(again.tree_index, tree.tree_index)
+    assert torch.equal(again.tree_link, tree.tree_link)
+    assert again.edge_index is data.edge_index

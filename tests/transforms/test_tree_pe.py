@@ -127,11 +127,15 @@ def test_a_path_has_cosines_and_a_fixed_sign(n):
 def test_the_same_again_and_the_generator_untouched(method, n):
     torch.manual_seed(0)
     state = torch.get_rng_state()
-    first = AddTreePE(method, 6)(line(n))
+    ring = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])  # eigenvalues in pairs
+    ring = SignalTree.from_parents(
+        [n] * n + [-1], domain=Domain.GRAPH, tree_link=torch.cat([ring, ring.flip(0)], dim=1)
+    )
+    first = AddTreePE(method, 6)(ring)
     assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(1)
     np.random.seed(1)  # noqa: NPY002 (what scipy would draw from)
-    again = pickle.loads(pickle.dumps(AddTreePE(method, 6)))(line(n))
+    again = pickle.loads(pickle.dumps(AddTreePE(method, 6)))(ring)
     assert torch.equal(first.tree_pe, again.tree_pe)
 
 
