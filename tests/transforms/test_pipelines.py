@@ -7,8 +7,15 @@ import torch
 import torch_geometric.transforms as T
 import torch_geometric.typing
 from torch_geometric.data import Data, InMemoryDataset
-from torch_geometric.loader import ClusterData, ClusterLoader, DataLoader, NeighborLoader
+from torch_geometric.loader import (
+    ClusterData,
+    ClusterLoader,
+    DataLoader,
+    NeighborLoader,
+    NodeLoader,
+)
 from torch_geometric.nn import GCNConv, Sequential, global_mean_pool
+from torch_geometric.sampler import BaseSampler, SamplerOutput
 from torch_geometric.utils import to_undirected
 from transform_cases import assert_same_data, graph_of, two_triangles
 
@@ -186,20 +193,59 @@ def test_cluster_loader():
     assert sorted(seen) == list(range(400))
 
 
+class HopSampler(BaseSampler):
+    """Neighbours of all hops, in Python: what NodeLoader needs, without pyg_lib or torch_sparse."""
+
+    def __init__(self, data: Data, hops: int, disjoint: bool = False):
+        self.edge_index, self.hops, self.disjoint = data.edge_index, hops, disjoint
+
+    def sample_from_nodes(self, index, **kwargs):
+        nodes, batch, sizes, ends = [], [], [len(index.node)], []
+        seeds = index.node.tolist()
+        for number, group in enumerate([[seed] for seed in seeds] if self.disjoint else [seeds]):
+            found, front = list(group), list(group)
+            for _ in range(self.hops):
+                inside = torch.isin(self.edge_index[1], torch.tensor(front))
+                front = sorted({*self.edge_index[0, inside].tolist()} - {*found})
+                sizes.append(len(front))
+                found += front
+            nodes += found
+            batch += [number] * len(found)
+        node = torch.tensor(nodes)
+        local = torch.full((int(self.edge_index.max()) + 1,), -1)
+        local[node] = torch.arange(len(node))
+        ends = local[self.edge_index]
+        edge = (ends >= 0).all(0).nonzero().flatten()
+        row, col = ends[:, edge]
+        batch = torch.tensor(batch) if self.disjoint else None
+        metadata = (index.input_id, index.time)
+        return SamplerOutput(node, row, col, edge, batch, sizes, metadata=metadata)
+
+    def sample_from_edges(self, index, **kwargs):
+        raise NotImplementedError
+
+
+def node_loader(data: Data, **kwargs) -> NodeLoader:
+    return NodeLoader(data, HopSampler(data, 2), **kwargs)
+
+
+def neighbor_loader(data: Data, **kwargs) -> NodeLoader:
+    return NeighborLoader(data, [5, 5], **kwargs)
+
+
 can_sample = pytest.mark.skipif(
     not (torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE),
     reason="NeighborLoader needs pyg_lib or torch_sparse, and neither is installed",
 )
 
 
-@can_sample
+@pytest.mark.parametrize("make", [node_loader, pytest.param(neighbor_loader, marks=can_sample)])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_neighbor_loader(workers):
+def test_neighbor_loader(make, workers):
     data = large()
     tree = CommunityHierarchy([8.0, 1.0], add_links=True)(data)
-    loader = NeighborLoader(
+    loader = make(
         data,
-        [5, 5],
         batch_size=32,
         input_nodes=data.train_mask,
         transform=RestrictHierarchy(tree),
@@ -219,16 +265,10 @@ def test_neighbor_loader(workers):
     assert sorted(seeds) == data.train_mask.nonzero().flatten().tolist()
 
 
-@can_sample
 def test_disjoint_samples_are_refused():
     data = large()
-    loader = NeighborLoader(
-        data,
-        [5],
-        batch_size=8,
-        disjoint=True,
-        transform=RestrictHierarchy(CommunityHierarchy()(data)),
-    )
+    transform = RestrictHierarchy(CommunityHierarchy()(data))
+    loader = NodeLoader(data, HopSampler(data, 1, disjoint=True), batch_size=8, transform=transform)
     with pytest.raises(UnsupportedError, match="disjoint=False"):
         next(iter(loader))
 
