@@ -170,4 +170,4 @@ def positioned(channels: int = 3) -> HSAConv:
     """A layer that looks at positions in sequences, grids and graphs."""
     torch.manual_seed(0)
     position = PositionEmbedding(8, heads=2, domains={Domain.GRAPH: FourierPosition(2, 8, 2)})
-    return HSAConv(channels, 4, heads=2, position=position, backend="block").double()
+    return HSAConv(channels, 4, heads=2, position=position).double()
