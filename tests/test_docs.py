@@ -14,7 +14,9 @@ from hsa_geo import errors
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
-PACKAGES = ["data", "ops", "nn", "builders", "datasets", "testing", "errors"]
+PACKAGES = [
+    *("data", "ops", "nn", "builders", "transforms", "datasets", "explain", "testing", "errors"),
+]
 
 FENCE = re.compile(r"(`{3,})(.*)")
 

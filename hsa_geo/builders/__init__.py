@@ -22,8 +22,8 @@ if TYPE_CHECKING:
         from_html,
         parse_html,
     )
-    from hsa_geo.builders.image import from_image, from_video
-    from hsa_geo.builders.nested import from_nested, to_nested
+    from hsa_geo.builders.image import from_image, from_video, image_of
+    from hsa_geo.builders.nested import from_nested, same_signal, to_nested
     from hsa_geo.builders.networkx import from_networkx
     from hsa_geo.builders.sequence import from_sequence
     from hsa_geo.builders.signals import Graph, Grid, Leaf, Sequence, Set
@@ -49,7 +49,9 @@ __all__ = [
     "from_site",
     "from_text",
     "from_video",
+    "image_of",
     "parse_html",
+    "same_signal",
     "to_nested",
 ]
 
@@ -67,6 +69,8 @@ _HOME = {
     "from_site": "site",
     "from_text": "text",
     "from_video": "image",
+    "image_of": "image",
+    "same_signal": "nested",
     "to_nested": "nested",
 }  # the others: html
 

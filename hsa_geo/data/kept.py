@@ -169,7 +169,7 @@ def _sound(packed: Tensor) -> bool:
     header = packed[:_HEADER].tolist()
     groups, members, kept_groups, slots, leaves, nodes, pairs = header
     length = _HEADER + 3 * groups + 3 * members + 3 * kept_groups + 4 * slots + 2
-    if min(header) < 0 or max(header) > len(packed) + pairs or length != len(packed):
+    if min(header) < 0 or length != len(packed) or leaves > members + slots:
         return False
     leaf, kept = unpack_kept(packed)
     ptr, row, top, own, pair, parent = (t.numpy() for t in leaf)

@@ -125,7 +125,7 @@ def hsa_attention(
         >>> hsa_attention(q, k, v, tree).shape
         torch.Size([4, 2, 8])
     """
-    if not isinstance(v, Tensor):
+    if v is None:  # which the operations without values take
         raise ShapeError(f"v is a {type(v).__name__}: give a tensor [N, H, Dv].")
     options: dict[str, Any] = {"pos": pos, "bias": bias, "energy": energy, "scale": scale}
     options |= {"tie": tie, "causal": causal, "dropout": dropout, "backend": backend}

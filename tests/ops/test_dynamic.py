@@ -9,7 +9,7 @@ from op_cases import BACKENDS, comb, draw_mask, error, inputs_for
 from hsa_geo.data import SignalTree
 from hsa_geo.ops.attention import attend
 from hsa_geo.ops.dynamic import _log_add
-from hsa_geo.ops.edge import EdgePasses, pair_scores
+from hsa_geo.ops.edge import EdgePasses, sibling_shares
 from hsa_geo.ops.plain_tree import PlainTree
 from hsa_geo.ops.reference import reference_attention, reference_energy, reference_matrix
 from hsa_geo.testing import SHAPES, random_qkv, random_tree
@@ -31,20 +31,20 @@ def test_what_a_solution_holds(backend, shape):
     kids = plan.num_slots - plan.num_trees
     assert solution.out.shape == v.shape
     assert solution.phi.shape == (1, 2)
-    assert solution.log_share.shape == (kids, 2)
+    assert solution.leave.shape == (kids, 2)
     assert solution.own.shape == (plan.num_leaves, 2)
     theta = reference_matrix(q, k, tree, **options)
     masked = reference_matrix(q, k, tree, mask=mask, **options)
     assert error(solution.own, masked.diagonal(dim1=1, dim2=2).t()) < 1e-12
     assert error(solution.phi, reference_energy(q, k, tree, **options)) < 1e-12
     assert error(solution.out, reference_attention(q, k, v, tree, mask=mask, **options)) < 1e-12
-    # log_share: theta_ij = exp(s_BC + log_share_B), before dropout.
+    # leave: what B gives to its siblings, before dropout; shares say to which.
     under = PlainTree.of(tree).under
-    score = pair_scores(solution.sibling, plan)
+    shares, _ = sibling_shares(solution.sibling, plan)
     for number in range(0, plan.num_pairs, 5):
         b, c = plan.pair_nodes[:, plan.pairs.public[number]]
         slot = plan.pairs.target[number] - plan.num_trees
-        weight = (score[number] + solution.log_share[slot]).exp() / under[c].sum()
+        weight = shares[number] * solution.leave[slot] / under[c].sum()
         i, j = under[b].nonzero()[0], under[c].nonzero()[0]
         assert error(weight, theta[:, i, j].squeeze(1)) < 1e-12
 
@@ -64,7 +64,7 @@ def test_without_values(backend):
     with_values, without = (attend(q, k, t, tree, backend=backend) for t in (v, None))
     assert without.out.shape == (tree.num_leaves, 2, 0)
     assert torch.equal(with_values.phi, without.phi)
-    assert torch.equal(with_values.log_share, without.log_share)
+    assert torch.equal(with_values.leave, without.leave)
 
 
 @backends
