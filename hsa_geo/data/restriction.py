@@ -14,6 +14,8 @@ from hsa_geo.errors import ShapeError, TreeError, UnsupportedError
 
 __all__ = ["restrict"]
 
+_LEVELS = 64
+
 
 def restrict(tree: Any, leaves: Any, *, keep_order: bool = False) -> Any:
     """The tree over some of the leaves: their ancestors stay, the rest is pruned.
@@ -104,7 +106,7 @@ def restrict(tree: Any, leaves: Any, *, keep_order: bool = False) -> Any:
 
 def _linked(links: Tensor, keep: Tensor) -> Tensor:
     """Columns of ``tree_link`` with both ends among the nodes that stay."""
-    return keep[links].all(dim=0).nonzero().squeeze(1)
+    return (keep[links[0]] & keep[links[1]]).nonzero().squeeze(1)
 
 
 def _rows(leaves: Any, n: int, keep_order: bool) -> Tensor:
@@ -135,12 +137,19 @@ def _rows(leaves: Any, n: int, keep_order: bool) -> Tensor:
 
 
 def _with_ancestors(tree_index: Tensor, rows: Tensor, m: int) -> Tensor:
-    """``[M]`` bool, the leaves and all nodes above them (pointer doubling)."""
+    """``[M]`` bool, the leaves and all nodes above them."""
     up = torch.arange(m, device=rows.device)  # the root is its own parent here
     up[tree_index[1]] = tree_index[0]
     keep = torch.zeros(m, dtype=torch.bool, device=rows.device)
     keep[rows] = True
-    for _ in range(m.bit_length()):
+    nodes = rows
+    for _ in range(_LEVELS):  # level by level, which costs what is kept
+        nodes = up[nodes].unique()
+        nodes = nodes[~keep[nodes]]
+        if not len(nodes):
+            return keep
+        keep[nodes] = True
+    for _ in range(m.bit_length()):  # deeper trees: pointer doubling
         keep[up[keep]] = True
         up = up[up]
     return keep

@@ -143,8 +143,9 @@ def tree_text(tree: Any, max_nodes: int = 40) -> str:
         level, parent = int(forest.level[node]), int(forest.parent[node])
         text = "  " * min(level, MAX_INDENT) + (f"[level {level}] " if level > MAX_INDENT else "")
         text += _short(names[node]) if names is not None else str(node)
-        if parent >= 0 and int(domain[parent]) != Domain.SET:
-            row, column = pos[node].tolist()
+        row, column = pos[node].tolist()
+        placed = int(domain[parent]) != Domain.SET if parent >= 0 else False
+        if placed and not (int(domain[parent]) == Domain.GRAPH and row == column == 0):
             flat = int(domain[parent]) == Domain.SEQUENCE and column == 0
             text += f" at {row:g}" if flat else f" at ({row:g}, {column:g})"
         if not forest.is_leaf[node]:

@@ -47,14 +47,14 @@ class CommunityHierarchy(BaseTransform):
         >>> CommunityHierarchy(1.0, add_links=True)(data).describe()
         SignalTree: 6 leaves, 9 nodes, depth 2
         8: GRAPH of 2, 6 leaves
-          6 at (0, 0): GRAPH of 3, 3 leaves
-            0 at (0, 0)
-            1 at (0, 0)
-            2 at (0, 0)
-          7 at (0, 0): GRAPH of 3, 3 leaves
-            3 at (0, 0)
-            4 at (0, 0)
-            5 at (0, 0)
+          6: GRAPH of 3, 3 leaves
+            0
+            1
+            2
+          7: GRAPH of 3, 3 leaves
+            3
+            4
+            5
     """
 
     def __init__(
