@@ -16,6 +16,7 @@ import codecs
 import re
 import warnings
 
+from hsa_geo.builders._arguments import shown
 from hsa_geo.errors import BuilderError, DecodingWarning
 
 __all__ = ["codec_of_label", "decode_page", "sniff_codec"]
@@ -177,7 +178,7 @@ def sniff_codec(data: bytes, charset: str | None = None) -> tuple[str, int]:
     header = codec_of_label(charset) if charset is not None else None
     if charset is not None and header is None:
         raise BuilderError(
-            f"charset={charset!r} is not an encoding that browsers know: give a label such as "
+            f"charset={shown(charset)} is not an encoding that browsers know: give a label such as "
             "'utf-8', 'windows-1252' or 'gbk', or None to detect it."
         )
     for mark, codec in _BOMS:

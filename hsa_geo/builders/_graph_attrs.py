@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hsa_geo.builders._arguments import shown, text_of
 from hsa_geo.data import Domain
 from hsa_geo.errors import BuilderError, DomainError
 
@@ -32,20 +33,6 @@ __all__ = [
 
 Attrs = Mapping[Hashable, Mapping[Any, Any]]
 Ints = NDArray[np.int64]
-
-
-def shown(value: Any) -> str:
-    """``repr`` of anything for a message, shortened; also of what has none.
-
-    Example:
-        >>> shown("a"), shown(10**5000), len(shown("a" * 1000))
-        ("'a'", '<int>', 203)
-    """
-    try:
-        text = repr(value)
-    except Exception:  # such as an int of more than 4300 digits
-        return f"<{type(value).__name__}>"
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def attribute_of(attrs: Attrs, node: Hashable, attribute: Any) -> Any:
@@ -227,19 +214,6 @@ def ranks_among_siblings(parent: Ints) -> Ints:
     out: Ints = np.empty(len(parent), dtype=np.int64)
     out[order] = np.arange(len(parent)) - np.searchsorted(group, group)
     return out
-
-
-def text_of(value: Any) -> str:
-    """A name: ``str`` of anything, also of what has none.
-
-    Example:
-        >>> text_of("a"), text_of(1.5), text_of(10**5000)
-        ('a', '1.5', '<int>')
-    """
-    try:
-        return str(value)
-    except Exception:  # such as an int of more than 4300 digits
-        return f"<{type(value).__name__}>"
 
 
 def sorted_by(attrs: Attrs, nodes: list[Hashable], order: Any) -> list[Hashable]:

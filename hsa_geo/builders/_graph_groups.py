@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 from torch import Tensor
 
-from hsa_geo.builders._graph_attrs import Attrs, attribute_of, shown
+from hsa_geo.builders._graph_attrs import Attrs, attribute_of, shown, text_of
 from hsa_geo.builders._graph_edges import parts_of
 from hsa_geo.builders._louvain import Ints
 from hsa_geo.builders.communities import partition_recursively
@@ -194,7 +194,7 @@ def by_function(
         except Exception as error:
             raise BuilderError(
                 f"hierarchy={shown(function)} failed on a group of {len(members)} nodes with node "
-                f"{shown(nodes[members[0]])}: {type(error).__name__}: {error}."
+                f"{shown(nodes[members[0]])}: {type(error).__name__}: {text_of(error)}."
             ) from error
         parts = _checked(found, nodes, members, place)
         subgraphs: list[nx.Graph | None] = []
@@ -221,7 +221,7 @@ def _blocks(partition: Any) -> list[list[Hashable]]:
     found = []
     for block in partition:
         if isinstance(block, (str, bytes)):
-            raise TypeError(f"it gives {block!r} as a group, which is no set of nodes")
+            raise TypeError(f"it gives {shown(block)} as a group, which is no set of nodes")
         found.append(list(block))
     return found
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hsa_geo.builders._arguments import shown
 from hsa_geo.errors import BuilderError
 
 __all__ = ["GridNodes", "Windows", "grid_nodes", "integer", "window_levels"]
@@ -52,10 +53,10 @@ def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool | np.bool_):
-        raise BuilderError(f"{name}={value!r} is no integer: give one.")
+        raise BuilderError(f"{name}={shown(value)} is no integer: give one.")
     if number < least or (most is not None and number > most):
         upto = "or more" if most is None else f"to {most}"
-        raise BuilderError(f"{name}={number} is out of range: give {least} {upto}.")
+        raise BuilderError(f"{name}={shown(number)} is out of range: give {least} {upto}.")
     return number
 
 
@@ -82,7 +83,7 @@ def window_levels(name: str, window: Any, *, line: bool = False) -> Windows:
         if isinstance(level, tuple) and not line:
             if len(level) != 2:
                 raise BuilderError(
-                    f"{name} has a window {level!r}: give a pair (h, w), or a list of windows, one "
+                    f"{name} has a window {shown(level)}: give a pair (h, w), or a list of windows, one "
                     "for each level."
                 )
             sides = integer(name, level[0], 1), integer(name, level[1], 1)

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
-
 from hsa_geo._optional import require
+from hsa_geo.builders._arguments import check_choice, check_flags, check_size, shown
 from hsa_geo.builders._base_folder import BaseFolder, data_uri_bytes
 from hsa_geo.builders._html_tags import BLOCK_TAGS, BOXES, TABLE_PARTS
 from hsa_geo.builders._html_walk import PageWalk
@@ -29,6 +28,8 @@ __all__ = [
     "read_page",
 ]
 
+#: Largest patch, in pixels a side.
+MAX_PATCH = 4096
 #: Largest image file that is read.
 MAX_IMAGE_BYTES = 2**25
 
@@ -59,10 +60,12 @@ class PageOptions:
     def __post_init__(self) -> None:
         limits = ("max_depth", "max_leaves", "max_bytes", "max_nesting")
         check_limits(self.on_limit, **{key: getattr(self, key) for key in limits})
-        sizes = ("patch_size", "max_side", "hash_buckets", "field_tokens")
-        _check_sizes(**{key: getattr(self, key) for key in sizes})
-        if self.tables not in ("sequence", "grid"):
-            raise BuilderError(f'tables={self.tables!r} is neither "sequence" nor "grid".')
+        check_size("patch_size", self.patch_size, most=MAX_PATCH)
+        for key in ("max_side", "hash_buckets", "field_tokens"):
+            check_size(key, getattr(self, key))
+        flags = ("images", "form_tokens", "include_hidden", "sectioning", "collapse", "names")
+        check_flags(**{key: getattr(self, key) for key in flags})
+        check_choice("tables", self.tables, ("sequence", "grid"))
         object.__setattr__(self, "sets", _set_tags(self.sets, self.tables == "grid"))
 
     @classmethod
@@ -146,16 +149,16 @@ def _set_tags(sets: Any, grid: bool) -> frozenset[str]:
     try:
         given = [sets] if isinstance(sets, str) else list(sets)
     except TypeError:
-        raise BuilderError(f"sets={sets!r} is no tag and no collection of tags.") from None
+        raise BuilderError(f"sets={shown(sets)} is no tag and no collection of tags.") from None
     for tag in given:
         if not isinstance(tag, str) or (tag != "boxes" and tag not in BLOCK_TAGS):
             raise BuilderError(
-                f"sets={sets!r} names {tag!r}, which is no element with a node of its own: give "
+                f"sets={shown(sets)} names {shown(tag)}, which is no element with a node of its own: give "
                 'tags such as "nav", "ul" or "div", or "boxes".'
             )
         if grid and tag in TABLE_PARTS:
             raise BuilderError(
-                f'sets={sets!r} names {tag!r}, but tables="grid" puts the cells of a table on a '
+                f'sets={shown(sets)} names {tag!r}, but tables="grid" puts the cells of a table on a '
                 'grid: leave it out, or give tables="sequence".'
             )
     return frozenset(given) - {"boxes"} | (BOXES if "boxes" in given else frozenset())
@@ -186,17 +189,10 @@ def check_limits(on_limit: str, **limits: int | None) -> None:
     Raises:
         BuilderError: If not; it names the argument.
     """
-    if on_limit not in ("error", "truncate"):
-        raise BuilderError(f'on_limit={on_limit!r} is neither "error" nor "truncate".')
-    _check_sizes(**{name: value for name, value in limits.items() if value is not None})
-
-
-def _check_sizes(**sizes: Any) -> None:
-    for name, value in sizes.items():
-        if not isinstance(value, (int, np.integer)):
-            raise BuilderError(f"{name}={value!r} is no integer: give one of at least 1.")
-        if value < 1:
-            raise BuilderError(f"{name}={value!r} leaves nothing: give at least 1.")
+    check_choice("on_limit", on_limit, ("error", "truncate"))
+    for name, value in limits.items():
+        if value is not None:
+            check_size(name, value, most=2**10_000)
 
 
 def folder_of(path: Any, name: str) -> str:
@@ -211,7 +207,7 @@ def folder_of(path: Any, name: str) -> str:
             return folder
     except (TypeError, ValueError):
         folder = path
-    raise BuilderError(f"{name}={folder!r} is not a folder: give the path of one.")
+    raise BuilderError(f"{name}={shown(folder)} is not a folder: give the path of one.")
 
 
 class Pictures:

@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 
+from hsa_geo.builders._arguments import shown
 from hsa_geo.builders._charset import decode_page
 from hsa_geo.errors import BuilderError, LimitError, TruncationWarning
 
@@ -78,13 +79,19 @@ def read_markup(
     if isinstance(source, str):
         if charset is not None:
             raise BuilderError(
-                f"charset={charset!r} has no use for a str, which is decoded already: give the "
+                f"charset={shown(charset)} has no use for a str, which is decoded already: give the "
                 "page as bytes, or drop charset."
             )
         text = _cut_text(source, max_bytes, on_limit)
     else:
         if isinstance(source, os.PathLike):
-            with open(source, "rb") as file:
+            try:
+                file = open(source, "rb")  # noqa: SIM115
+            except ValueError as error:  # a NUL or a lone surrogate
+                raise BuilderError(
+                    f"{os.fspath(source)!r} is no path of a file: {error}."
+                ) from None
+            with file:
                 size = os.fstat(file.fileno()).st_size
                 data = file.read() if max_bytes is None else file.read(max_bytes + 1)
                 size = max(size, len(data))

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hsa_geo.builders._arguments import shown
 from hsa_geo.errors import BuilderError
 
 __all__ = ["Blanks", "Ints", "guarded", "quote", "spans_of"]
@@ -65,8 +66,7 @@ def quote(value: Any, length: int = 40) -> str:
     """
     if isinstance(value, str):
         return repr(value) if len(value) <= length else f"{value[:length]!r}..."
-    told = repr(value)
-    return told if len(told) <= length else f"{told[:length]}..."
+    return shown(value, length)
 
 
 def guarded(call: Callable[[], _T], what: str, remedy: str) -> _T:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from hsa_geo.builders._arguments import text_of
 from hsa_geo.builders._rows import Rows, array_of, is_number
 from hsa_geo.builders._signal_checks import position_of, short
 from hsa_geo.builders.signals import RULE, Graph, Grid, Leaf, Sequence, Signal
@@ -263,7 +264,7 @@ def _names(item: Any) -> list[str] | None:
     keys = None if isinstance(item, Grid) else _keys(item)
     if keys is None or (isinstance(item, Sequence) and not isinstance(keys[0], str)):
         return None
-    return list(map(str, keys))
+    return [key if isinstance(key, str) else text_of(key) for key in keys]
 
 
 def _positions(item: Any, count: int) -> tuple[Any, Any]:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hsa_geo.builders._arguments import check_choice, check_flags, shown
 from hsa_geo.builders._grids import Windows, grid_nodes, integer, window_levels
 from hsa_geo.builders._patch_nodes import (
     QUADTREE,
@@ -110,6 +111,7 @@ def from_image(
         (16, 21, [[0.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 3.0], [0.0, 0.0]])
     """
     patch, levels = _patch(patch_size), _windows(hierarchy, window)
+    check_flags(names=names)
     source = _source(channel_first, max_side, max_pixels)
     frame = None if frame is None else integer("frame", frame, 0)
     limits = _limits(max_pixels, max_leaves)
@@ -188,11 +190,11 @@ def from_video(
         (32, 3, [[0, 4], [4, 8], [0, 8]])
     """
     patch, levels = _patch(patch_size), _windows(hierarchy, window)
+    check_flags(names=names)
     steps = _ONE_GRID
     if frames_per_window is not None:
         steps = window_levels("frames_per_window", frames_per_window, line=True)
-    if on_limit not in ("error", "truncate"):
-        raise BuilderError(f'on_limit={on_limit!r} is neither "error" nor "truncate".')
+    check_choice("on_limit", on_limit, ("error", "truncate"))
     most = None if max_frames is None else integer("max_frames", max_frames, 1)
     source = _source(channel_first, max_side, max_pixels)
     limits = _limits(max_pixels, max_leaves)
@@ -273,20 +275,19 @@ def _patch(patch_size: Any) -> int:
 
 
 def _windows(hierarchy: Any, window: Any) -> Windows:
+    check_choice("hierarchy", hierarchy, ("quadtree", "windows"))
     if hierarchy == "quadtree":
         if window is not None:
             raise BuilderError(
-                f'window={window!r} has no meaning for a quadtree: pass hierarchy="windows".'
+                f'window={shown(window)} has no meaning for a quadtree: pass hierarchy="windows".'
             )
         return QUADTREE
-    if hierarchy != "windows":
-        raise BuilderError(f'hierarchy={hierarchy!r} is neither "quadtree" nor "windows".')
     return window_levels("window", 2 if window is None else window)
 
 
 def _source(channel_first: Any, max_side: Any, max_pixels: Any) -> PixelSource:
     if channel_first is not None and not isinstance(channel_first, bool):
-        raise BuilderError(f"channel_first={channel_first!r} is neither True, False nor None.")
+        raise BuilderError(f"channel_first={shown(channel_first)} is neither True, False nor None.")
     return PixelSource(
         channel_first,
         None if max_side is None else integer("max_side", max_side, 1),
@@ -304,13 +305,13 @@ def _limits(max_pixels: Any, max_leaves: Any) -> Limits:
 def _check_split(split_above: Any, hierarchy: str) -> None:
     if hierarchy != "quadtree":
         raise BuilderError(
-            f"split_above={split_above!r} has no meaning for hierarchy={hierarchy!r}: it makes a "
+            f"split_above={shown(split_above)} has no meaning for hierarchy={hierarchy!r}: it makes a "
             "quadtree adaptive."
         )
     number = isinstance(split_above, int | float | np.integer | np.floating)
     if not number or isinstance(split_above, bool) or not split_above >= 0:
         raise BuilderError(
-            f"split_above={split_above!r} is no variance: give a number of at least 0."
+            f"split_above={shown(split_above)} is no variance: give a number of at least 0."
         )
 
 

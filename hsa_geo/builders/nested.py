@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hsa_geo.builders._arguments import check_flags, check_size
 from hsa_geo.builders._fold import features_of, fold
 from hsa_geo.builders._rows import cast
 from hsa_geo.builders._signal_checks import check_modality, short
@@ -91,6 +92,11 @@ def from_nested(
         >>> tree.tree_name[-3:], tree.tree_link.tolist()
         (['home', 'about', ''], [[7, 8], [8, 7]])
     """
+    check_flags(names=names, links=links)
+    if max_leaves is not None:
+        check_size("max_leaves", max_leaves, most=2**10_000)
+    if max_depth is not None:
+        check_size("max_depth", max_depth, least=0, most=2**10_000)
     keys = _Keys.of(modalities, dtype, names, links, like)
     found = unfold(signal, max_leaves=max_leaves, max_depth=max_depth)
     m = len(found.parent)
@@ -212,7 +218,7 @@ class _Keys:
             return cls(fixed, dtype, names, links, links, strict=False)
         if not isinstance(like, SignalTree):
             raise BuilderError(f"like is a {type(like).__name__}: give a SignalTree.")
-        if (modalities, names, links) != (None, None, None) or dtype != torch.float32:
+        if any(given is not None for given in (modalities, names, links)) or dtype != torch.float32:
             raise BuilderError(
                 "like= says what modalities=, dtype=, names= and links= would say: give either."
             )

@@ -20,6 +20,7 @@ import networkx as nx
 import numpy as np
 import torch
 
+from hsa_geo.builders._arguments import check_flags
 from hsa_geo.builders._graph_attrs import (
     attribute_of,
     domain_of,
@@ -144,6 +145,7 @@ def from_networkx(
             raise BuilderError(f"{argument}={shown(given)}: give the name of an attribute.")
     if not isinstance(dtype, torch.dtype):
         raise BuilderError(f"dtype={shown(dtype)}: give a torch.dtype.")
+    check_flags(return_labels=return_labels)
     attrs = dict(graph.nodes(data=True))
     common: dict[str, Any] = {
         "x": x,

@@ -107,6 +107,15 @@ def from_site(
         HSAWarning: If pages are skipped; once, naming the first.
         DecodingWarning, TruncationWarning: As :func:`~hsa_geo.builders.from_html`, once for all
             pages, naming the first.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = pathlib.Path(folder, "a.html").write_text("<p>See <a href=b.html>there</a>.")
+        ...     _ = pathlib.Path(folder, "b.html").write_text("<p>Here.")
+        ...     site = from_site(folder)
+        >>> site.num_leaves, [site.tree_name[node] for node in site.tree_link[:, 0].tolist()]
+        (3, ['a.html', 'b.html'])
     """
     options = PageOptions.of(locals())
     check_limits(

@@ -46,6 +46,7 @@ from typing import Any
 
 import numpy as np
 
+from hsa_geo.builders._arguments import check_choice, check_flags, shown
 from hsa_geo.builders._source import over_limit
 from hsa_geo.builders._text_cuts import Rule, paragraph_starts, sentence_starts
 from hsa_geo.builders._text_spans import Ints, quote
@@ -144,6 +145,7 @@ def from_text(
         >>> from_text(text, tokenizer=str.split, sentences=None).tree_name[:3]
         ['He', 'said:', '"Don\'t!"']
     """
+    check_flags(punctuation=punctuation, special_tokens=special_tokens, names=names)
     _check(text, max_group, hash_buckets, max_leaves, on_limit)
     tokens = read_tokens(text, tokenizer, punctuation, special_tokens, hash_buckets)
     if tokens.special.all():
@@ -177,15 +179,14 @@ def _check(text: Any, max_group: Any, hash_buckets: Any, max_leaves: Any, on_lim
         )
     if not isinstance(text, str):
         raise BuilderError(f"text is a {type(text).__name__}: give a str.")
-    if not isinstance(on_limit, str) or on_limit not in ("error", "truncate"):
-        raise BuilderError(f'on_limit={on_limit!r} is neither "error" nor "truncate".')
+    check_choice("on_limit", on_limit, ("error", "truncate"))
     limits = {"max_group": (max_group, 2), "hash_buckets": (hash_buckets, 1)}
     limits["max_leaves"] = (max_leaves, 1)
     for name, (value, least) in limits.items():
         if value is None:
             continue
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-            raise BuilderError(f"{name}={value!r} is no number of at least {least}: give one.")
+            raise BuilderError(f"{name}={shown(value)} is no number of at least {least}: give one.")
 
 
 def _limit_leaves(tokens: Tokens, limit: int | None, on_limit: str) -> Tokens:
