@@ -83,8 +83,8 @@ def window_levels(name: str, window: Any, *, line: bool = False) -> Windows:
         if isinstance(level, tuple) and not line:
             if len(level) != 2:
                 raise BuilderError(
-                    f"{name} has a window {shown(level)}: give a pair (h, w), or a list of windows, one "
-                    "for each level."
+                    f"{name} has a window {shown(level)}: give a pair (h, w), or a list of "
+                    "windows, one for each level."
                 )
             sides = integer(name, level[0], 1), integer(name, level[1], 1)
         else:

@@ -153,13 +153,13 @@ def _set_tags(sets: Any, grid: bool) -> frozenset[str]:
     for tag in given:
         if not isinstance(tag, str) or (tag != "boxes" and tag not in BLOCK_TAGS):
             raise BuilderError(
-                f"sets={shown(sets)} names {shown(tag)}, which is no element with a node of its own: give "
-                'tags such as "nav", "ul" or "div", or "boxes".'
+                f"sets={shown(sets)} names {shown(tag)}, which is no element with a node of its "
+                'own: give tags such as "nav", "ul" or "div", or "boxes".'
             )
         if grid and tag in TABLE_PARTS:
             raise BuilderError(
-                f'sets={shown(sets)} names {tag!r}, but tables="grid" puts the cells of a table on a '
-                'grid: leave it out, or give tables="sequence".'
+                f'sets={shown(sets)} names {tag!r}, but tables="grid" puts the cells of a '
+                'table on a grid: leave it out, or give tables="sequence".'
             )
     return frozenset(given) - {"boxes"} | (BOXES if "boxes" in given else frozenset())
 

@@ -79,8 +79,8 @@ def read_markup(
     if isinstance(source, str):
         if charset is not None:
             raise BuilderError(
-                f"charset={shown(charset)} has no use for a str, which is decoded already: give the "
-                "page as bytes, or drop charset."
+                f"charset={shown(charset)} has no use for a str, which is decoded already: give "
+                "the page as bytes, or drop charset."
             )
         text = _cut_text(source, max_bytes, on_limit)
     else:

@@ -81,8 +81,8 @@ def read_tokens(
     if hugging_face is not None:
         if buckets is not None:
             raise UnsupportedError(
-                f"hash_buckets={quote(buckets)} has no effect with a Hugging Face tokenizer, whose own "
-                "ids are kept: leave it out."
+                f"hash_buckets={quote(buckets)} has no effect with a Hugging Face tokenizer, whose "
+                "own ids are kept: leave it out."
             )
         return _encode(text, hugging_face, special_tokens)
     if own:
