@@ -123,7 +123,7 @@ class TagTable:
         self._special: dict[str, Action] = dict(_GRID) if grid else {}
         if sectioning:
             self._special |= dict.fromkeys(HEADINGS, Action.HEADING)
-        self.shared = self._tables.setdefault((grid, sectioning), {})
+        self.shared = self._tables.setdefault((bool(grid), bool(sectioning)), {})
         self.local: dict[int, tuple[Action, str]] = {}
 
     def entry(self, node: Any) -> tuple[Action, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from numbers import Number
@@ -84,16 +86,23 @@ class Rows:
                     f"{place(bad)} has {what!r} of shape {list(shapes[bad])}, but {expected} shape "
                     f"{list(wanted)}: give all the same, or each shape a modality of its own."
                 )
-            parts.append(_joined(values, (count, *wanted)))
+            with _one_type(what):
+                parts.append(_joined(values, (count, *wanted)))
             start += count
-        try:
+        with _one_type(what):
             common = functools.reduce(torch.promote_types, [rows.dtype for rows in parts])
             parts = [rows.to(common) for rows in parts]
-        except RuntimeError as error:
-            raise BuilderError(
-                f"the values of {what!r} have no common type ({error}): give all the same."
-            ) from None
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+@contextlib.contextmanager
+def _one_type(what: str) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # torch does not promote uint16, uint32 and uint64
+        raise BuilderError(
+            f"the values of {what!r} have no common type ({error}): give all the same."
+        ) from None
 
 
 def is_number(kind: type) -> bool:
@@ -123,7 +132,7 @@ def array_of(value: Any, where: str) -> np.ndarray | Tensor:
             f"{where} is a tensor {size_of(value)}: give a dense one of real numbers."
         )
     try:
-        array = np.asarray(value)
+        array = _listed(value) if isinstance(value, (list, tuple)) else np.asarray(value)
         if array.dtype == object and is_number(type(value)):  # Fraction, Decimal, a large integer
             array = np.asarray(float(value))
     except Exception:  # ragged lists, or whatever __array__ of a foreign class raises
@@ -137,6 +146,12 @@ def array_of(value: Any, where: str) -> np.ndarray | Tensor:
     if array.dtype not in _NATIVE or not array.dtype.isnative:
         array = array.astype("f8" if array.dtype.itemsize > 8 else array.dtype.newbyteorder("="))
     return array
+
+
+def _listed(value: Any) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # numpy makes nan of a masked number
+        return np.asarray(value)
 
 
 def cast(rows: Tensor, dtype: torch.dtype, what: str, where: Where) -> Tensor:

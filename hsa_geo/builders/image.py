@@ -305,8 +305,8 @@ def _limits(max_pixels: Any, max_leaves: Any) -> Limits:
 def _check_split(split_above: Any, hierarchy: str) -> None:
     if hierarchy != "quadtree":
         raise BuilderError(
-            f"split_above={shown(split_above)} has no meaning for hierarchy={hierarchy!r}: it makes "
-            "a quadtree adaptive."
+            f"split_above={shown(split_above)} has no meaning for hierarchy={hierarchy!r}: it "
+            "makes a quadtree adaptive."
         )
     number = isinstance(split_above, int | float | np.integer | np.floating)
     if not number or isinstance(split_above, bool) or not split_above >= 0:

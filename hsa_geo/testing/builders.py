@@ -170,7 +170,8 @@ def assert_builds_or_refuses(
         >>> assert_builds_or_refuses(lambda: from_text("...")) is None  # no word
         True
     """
-    refusals = (HSAError, *(allowed if isinstance(allowed, tuple) else (allowed,)))
+    more = allowed if isinstance(allowed, tuple) else (allowed,)
+    refusals: tuple[type[Exception], ...] = (HSAError, *more)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
