@@ -175,7 +175,7 @@ def sniff_codec(data: bytes, charset: str | None = None) -> tuple[str, int]:
         >>> sniff_codec(b'<meta charset="latin-1"><p>caf\\xe9')
         ('cp1252', 0)
     """
-    header = codec_of_label(charset) if charset is not None else None
+    header = codec_of_label(charset) if isinstance(charset, str) else None
     if charset is not None and header is None:
         raise BuilderError(
             f"charset={shown(charset)} is not an encoding that browsers know: give a label such as "
