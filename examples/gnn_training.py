@@ -36,13 +36,13 @@ class Settings:
     dropout: float = 0.0
     epochs: int = 15
     batch_size: int = 20
-    lr: float = 3e-3
+    lr: float = 1e-2
 
 
 SETTINGS = {
-    "ring": Settings(epochs=25, batch_size=50),
+    "ring": Settings(epochs=25, batch_size=50, lr=3e-3),
     "districts": Settings(epochs=10),
-    "karate": Settings("gcn", layers=2, dropout=0.5, epochs=30, lr=1e-2),
+    "karate": Settings("gcn", layers=2, dropout=0.5, epochs=30),
 }
 
 
@@ -73,8 +73,10 @@ def settings_of(task: str, level: str = "node") -> Settings:
     if task in SETTINGS:
         return SETTINGS[task]
     if level == "node" and not task.startswith("relay"):
-        return Settings("gcn", channels=64, layers=2, dropout=0.5, epochs=100, lr=1e-2)
-    return Settings() if level == "node" else Settings(epochs=50, batch_size=32, dropout=0.1)
+        return Settings("gcn", channels=64, layers=2, dropout=0.5, epochs=100)
+    return (
+        Settings() if level == "node" else Settings(epochs=50, batch_size=32, dropout=0.1, lr=3e-3)
+    )
 
 
 def contenders_of(task: str) -> list[str]:
