@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from hsa_geo._optional import require
+from hsa_geo.builders._arguments import shown
 from hsa_geo.builders._source import over_limit
 from hsa_geo.builders.patches import check_pixels, decoding, to_bytes, upright_rgb
 from hsa_geo.errors import BuilderError
@@ -65,13 +66,16 @@ class PixelSource:
         """
         if isinstance(source, Tensor | np.ndarray):
             if frame is not None:
-                raise BuilderError(f"frame={frame} has no meaning for an array: give that frame.")
+                raise BuilderError(
+                    f"frame={shown(frame)} has no meaning for an array: give that frame."
+                )
             return self._array(source, video=False)
         self._refuse_channels(source)
         with _opened(source) as image, decoding():
             if frame is not None and not _seek(image, frame):
                 raise BuilderError(
-                    f"frame={frame} is behind the image's last frame: give a smaller one, from 0."
+                    f"frame={shown(frame)} is behind the image's last frame: give a smaller "
+                    "one, from 0."
                 )
             return self._decode(image, own=image is not source)
 

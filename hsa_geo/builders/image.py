@@ -121,7 +121,8 @@ def from_image(
     if split_above is None:
         nodes = regular_nodes(pixels[None], patch, levels, limits)
     else:
-        nodes = adaptive_nodes(pixels, patch, float(split_above), limits)
+        above = float(min(split_above, 2**16))  # no variance of 0..255 is larger
+        nodes = adaptive_nodes(pixels, patch, above, limits)
     tree: SignalTree = SignalTree.from_parents(
         nodes.parent,
         domain=Domain.GRID2D,

@@ -1,7 +1,7 @@
 """Public checkers: random trees and inputs, and the properties that HSA must have.
 
-For the tests of hsa_geo and for those of code that builds on it; hypothesis is needed for
-:func:`trees` only.
+For the tests of hsa_geo and for those of code that builds on it; hypothesis is needed only to
+draw from its strategies, such as :func:`trees`.
 """
 
 from hsa_geo.testing.builders import (
@@ -17,7 +17,14 @@ from hsa_geo.testing.checks import (
     assert_row_stochastic,
     assert_sibling_order_invariant,
 )
-from hsa_geo.testing.kl import closest_block_tied, kl_to_flat
+from hsa_geo.testing.kl import assert_kl_optimal, closest_block_tied, kl_to_flat
+from hsa_geo.testing.strategies import (
+    html_pages,
+    image_arrays,
+    nested_signals,
+    networkx_graphs,
+    texts,
+)
 from hsa_geo.testing.trees import (
     SHAPES,
     random_parents,
@@ -34,17 +41,23 @@ __all__ = [
     "assert_block_tied",
     "assert_builds_or_refuses",
     "assert_forest_equals_trees",
+    "assert_kl_optimal",
     "assert_reading_order",
     "assert_row_stochastic",
     "assert_sibling_order_invariant",
     "assert_trees_equal",
     "assert_valid_builder",
     "closest_block_tied",
+    "html_pages",
+    "image_arrays",
     "kl_to_flat",
+    "nested_signals",
+    "networkx_graphs",
     "random_parents",
     "random_pos",
     "random_qkv",
     "random_tree",
     "shuffle_siblings",
+    "texts",
     "trees",
 ]

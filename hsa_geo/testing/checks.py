@@ -26,8 +26,13 @@ __all__ = [
 ]
 
 
-def _tolerance(like: Tensor, atol: float | None) -> float:
-    """``atol``, or what rounding explains: about 2e-12 in float64, 6e-6 in float32, 0 in ints."""
+def tolerance(like: Tensor, atol: float | None) -> float:
+    """``atol``, or what rounding explains: about 2e-12 in float64, 6e-6 in float32, 0 in ints.
+
+    Example:
+        >>> tolerance(torch.zeros(1), 0.1), tolerance(torch.zeros(1, dtype=torch.int64), None)
+        (0.1, 0.0)
+    """
     if atol is not None:
         return atol
     return torch.finfo(like.dtype).eps ** 0.75 if like.is_floating_point() else 0.0
@@ -46,7 +51,7 @@ def assert_row_stochastic(theta: Tensor, *, atol: float | None = None) -> None:
     Example:
         >>> assert_row_stochastic(torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
     """
-    limit = _tolerance(theta, atol)
+    limit = tolerance(theta, atol)
     bad = ~(theta >= -limit)  # NaN too
     if bad.any():
         at = tuple(bad.nonzero()[0].tolist())
@@ -75,7 +80,7 @@ def assert_block_tied(theta: Tensor, tree: Data, *, atol: float | None = None) -
         >>> theta = torch.tensor([[0.4, 0.3, 0.3], [0.2, 0.7, 0.1], [0.2, 0.6, 0.2]])
         >>> assert_block_tied(theta, tree)
     """
-    limit = _tolerance(theta, atol)
+    limit = tolerance(theta, atol)
     plain = PlainTree.of(tree)
     for b, c in plain.pairs():
         block = theta[..., plain.under[b], :][..., plain.under[c]].flatten(-2)
@@ -153,7 +158,7 @@ def assert_sibling_order_invariant(
 def _assert_equal(actual: Tensor, expected: Tensor, what: str, atol: float | None) -> None:
     if actual.shape != expected.shape:
         raise AssertionError(f"{what}: shape {list(actual.shape)}, not {list(expected.shape)}.")
-    limit = _tolerance(expected, atol)
+    limit = tolerance(expected, atol)
     if atol is None and expected.numel():
         limit *= max(1.0, expected.abs().max().item())
     off = (actual.double() - expected.double()).abs()

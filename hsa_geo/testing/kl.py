@@ -13,8 +13,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from hsa_geo.ops.plain_tree import PlainTree
+from hsa_geo.testing.checks import assert_block_tied, assert_row_stochastic, tolerance
 
-__all__ = ["closest_block_tied", "kl_to_flat"]
+__all__ = ["assert_kl_optimal", "closest_block_tied", "kl_to_flat"]
 
 
 def kl_to_flat(theta: Tensor, scores: Tensor) -> Tensor:
@@ -67,6 +68,53 @@ def closest_block_tied(scores: Tensor, tree: Data, *, max_iter: int = 200) -> Te
     plain = PlainTree.of(tree)
     heads = [_minimise(score.double(), plain, max_iter) for score in scores.detach()]
     return torch.stack(heads) if heads else scores.double()
+
+
+def assert_kl_optimal(
+    theta: Tensor, scores: Tensor, tree: Data, *, atol: float | None = None
+) -> None:
+    r"""Check Theorem 3.2: theta is row-stochastic and block-tied, and no such matrix is closer to
+    flat attention.
+
+    Args:
+        theta: Attention [H, N, N].
+        scores: Flat scores [H, N, N]; ``-inf`` forces a zero.
+        tree: A small tree or batch, see :func:`closest_block_tied`.
+        atol: Largest error of an entry or sum of theta, and how much larger than the least its
+            divergence per leaf may be. (default: what rounding in the dtype explains, relative to
+            the largest finite score)
+
+    Raises:
+        AssertionError: If theta is no such matrix, or one is closer; the message names the head.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> from hsa_geo.ops import attention_matrix
+        >>> from hsa_geo.ops.reference import flat_scores
+        >>> from hsa_geo.testing import random_qkv
+        >>> tree = SignalTree.from_parents([-1, 0, 0, 2, 2])
+        >>> q, k, _ = random_qkv(tree)
+        >>> assert_kl_optimal(attention_matrix(q, k, tree), flat_scores(q, k, tree), tree)
+    """
+    theta, scores = theta.detach(), scores.detach()
+    if theta.dim() != 3 or theta.shape != scores.shape:
+        raise AssertionError(
+            f"theta has shape {list(theta.shape)} and scores {list(scores.shape)}, not [H, N, N]."
+        )
+    assert_row_stochastic(theta, atol=atol)
+    assert_block_tied(theta, tree, atol=atol)
+    limit = tolerance(theta, atol) * max(1, theta.size(-1))
+    if atol is None:
+        finite = scores[scores.isfinite()].abs()
+        limit *= max(1.0, finite.max().item()) if finite.numel() else 1.0
+    found = kl_to_flat(theta.double().clamp(min=0), scores.double())
+    least = kl_to_flat(closest_block_tied(scores, tree), scores.double())
+    for head, (divergence, smallest) in enumerate(zip(found.tolist(), least.tolist())):
+        if not divergence <= smallest + limit:  # NaN too
+            raise AssertionError(
+                f"head {head} of theta has the divergence {divergence} from flat attention, but "
+                f"another block-tied matrix has {smallest}."
+            )
 
 
 def _minimise(score: Tensor, plain: PlainTree, max_iter: int) -> Tensor:

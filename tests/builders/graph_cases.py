@@ -10,25 +10,11 @@ from hypothesis import strategies as st
 
 from hsa_geo.data import Domain
 from hsa_geo.ops.plain_tree import PlainTree
+from hsa_geo.testing import networkx_graphs
+from hsa_geo.testing.strategies import GRAPH_KINDS
 
-LABELS = [0, 2, -3, 1.5, 10**20, "a", "0", "ä b", "", (0, 1), ("a",), frozenset({"z"}), b"x", int]
-KINDS = [nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph]
-WEIGHTS = [0, 0.25, 1, 2.5, 1024]  # sums of these are exact
-
-
-@st.composite
-def graphs(draw, max_nodes=14, kinds=KINDS):
-    """Graphs of one node and more, loops, parallel edges, isolated nodes; attributes all over."""
-    labels = draw(st.permutations(LABELS))[: draw(st.integers(1, max_nodes))]
-    graph = draw(st.sampled_from(kinds))()
-    for i, label in enumerate(labels):
-        value = draw(st.integers(0, 3))
-        graph.add_node(label, f=[i, i / 2], p=(i, -i), a=value % 2, b=f"v{value}", r=value)
-    node = st.sampled_from(labels)
-    edges = draw(st.lists(st.tuples(node, node, st.sampled_from(WEIGHTS)), max_size=30))
-    for u, v, w in edges:
-        graph.add_edge(u, v, w=w)
-    return graph
+KINDS = GRAPH_KINDS
+graphs = networkx_graphs
 
 
 def nestings(draw, labels):

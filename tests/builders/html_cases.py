@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hsa_geo.builders import Field, LeafKind
 from hsa_geo.builders.tokens import hash_token, normalise
 from hsa_geo.data import SignalTree
+from hsa_geo.testing.strategies import PAGE_PARTS
 
 
 def leaf_names(tree: SignalTree, kind: LeafKind = LeafKind.WORD) -> list[str]:
@@ -64,13 +65,4 @@ def check(tree: SignalTree) -> None:
     assert all(k in tree.form_node.tolist() or tree.tree_name[k] == "patches" for k in lone)
 
 
-MARKUP = """
-<p> </p> <div> </div> <b> </b> <a> </a> <form> </form> <table> <tr> <td> </table> <ul> <li> </ul>
-<br> <input> <input/type=hidden> <select> <option> </select> <textarea> </textarea> <button>
-</button> <label> <label/for=x> </label> <input/id=x> <img> <img/alt=x> <svg> <text> </svg> <math>
-<script> </script> <style> </style> <title> </title> <template> </template> <noscript> </noscript>
-<p/hidden> <p/style=display:none> <frameset> <frame> <iframe> </iframe> <object> <body> <html>
-<head> </html> <!-- --> <![CDATA[ ]]> <x-y> </x-y> <dialog> <details> <summary> <plaintext> <xmp>
-</xmp> &lt; &amp &#0; a b. C! é 東 < > ' "
-"""
-FRAGMENTS = st.sampled_from([*MARKUP.split(), "\0", "\ud800", "\ufffd"])
+FRAGMENTS = st.sampled_from(PAGE_PARTS)

@@ -4,80 +4,12 @@ from hypothesis import strategies as st
 
 from hsa_geo.builders.tokens import Field
 from hsa_geo.data import Domain, SignalTree
+from hsa_geo.testing import texts
+from hsa_geo.testing.strategies import TEXT_PARTS
 
-PARTS = [
-    *(
-        "to",
-        "be",
-        "Don't",
-        "e-mail",
-        "9.99",
-        "a",
-        "B",
-        "Dr",
-        "z. B.",
-        "http://a.b/c?d=1",
-        "x@y.org",
-    ),
-    *(
-        ".",
-        "!",
-        "?",
-        "...",
-        "…",
-        ",",
-        "-",
-        "--",
-        '"',
-        "'",
-        "“",
-        "”",
-        "(",
-        ")",
-        "[1]",
-        "«",
-        "»",
-        "$",
-    ),
-    *(" ", "  ", "\t", "\n", "\n\n", "\r\n", "\r\n\r\n", "\r", "\v", "\f", "\x1c", "\x85", "\xa0"),
-    *("\u2028", "\u2029", "\u3000", "\u200b", "\u200f", "\u202e", "\ufeff", "\0", "\ufffd", "\xad"),
-    *(
-        "東京",
-        "。",
-        "！",
-        "「",
-        "」",
-        "ー",
-        "ﾊﾟ",
-        "한국어",
-        "हिन्दी",
-        "।",
-        "مرحبا",
-        "؟",
-        "،",
-        "שלום",
-        "ภาษา",
-        "།",
-    ),
-    *(
-        "é",
-        "e\u0301",
-        "\u0301",
-        "ﬁ",
-        "İ",
-        "ß",
-        "😀",
-        "👩\u200d👩\u200d👧",
-        "❤\ufe0f",
-        "★\ufe0f",
-        "🇫🇷",
-        "1\ufe0f\u20e3",
-    ),
-    *("\ud83d", "\ude00", "\udfff", "\U0010ffff", "[CLS]", "[SEP]", "<|end|>"),
-]
 ANY = st.text(st.characters(exclude_categories=()))
-PARTED = st.lists(st.sampled_from(PARTS), max_size=40).map("".join)
-TEXTS = ANY | PARTED
+PARTED = st.lists(st.sampled_from(TEXT_PARTS), max_size=40).map("".join)
+TEXTS = texts()
 
 
 def pieces(text: str, tree: SignalTree) -> list[str]:

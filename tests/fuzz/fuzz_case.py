@@ -57,6 +57,7 @@ class Case:
         options: Its other arguments.
         allowed: Errors that it documents besides those of hsa_geo.
         keys: Attributes that the tree must have; None where they depend on the source.
+        repeatable: Whether a second call must give the same.
     """
 
     builder: Callable[..., Any]
@@ -64,6 +65,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     allowed: tuple[type[Exception], ...] = ()
     keys: frozenset[str] | None = None
+    repeatable: bool = True
 
     def __call__(self) -> Any:
         return self.builder(self.source, **self.options)

@@ -109,10 +109,10 @@ OPTIONS = {
     "sectioning": [True, False],
     "collapse": [True, False],
     "names": [True, True, False],
-    "max_bytes": [1, 10, 200, 2**25, None],
-    "max_nesting": [1, 5, 20, 10_000, None],
-    "max_depth": [1, 2, 5, 1024, None],
-    "max_leaves": [1, 2, 10, 2**17, None],
+    "max_bytes": [10, 200, 2000, 2**25, 2**25, None],
+    "max_nesting": [1, 20, 200, 10_000, None],
+    "max_depth": [1, 5, 20, 1024, None],
+    "max_leaves": [1, 10, 50, 2**17, None],
     "on_limit": ["error", "truncate", "truncate"],
 }
 KEYS = frozenset(

@@ -43,8 +43,8 @@ OPTIONS = {
     "frame": [0, 1, 2, 99, 10**9],
     "channel_first": [True, False],
     "names": [True, False],
-    "max_pixels": [1, 64, 10_000, None],
-    "max_leaves": [1, 4, 1000, None],
+    "max_pixels": [1, 64, 10_000, 10_000, None],
+    "max_leaves": [1, 100, 1000, 1000, None],
 }
 KEYS = frozenset(
     "tree_index tree_level tree_domain tree_pos num_nodes image_x image_index image_box "
@@ -113,9 +113,11 @@ def _saved(image: Image.Image, name: str, options: dict[str, Any]) -> bytes:
 def case(rng: random.Random, folder: Path) -> Case:
     """A picture and options."""
     kind = rng.random()
-    options = options_of(rng, OPTIONS, likely=0.15)
-    if "window" in options and rng.random() < 0.8:
+    options = options_of(rng, OPTIONS, likely=0.1)
+    if "window" in options and rng.random() < 0.9:
         options["hierarchy"] = "windows"
+        if rng.random() < 0.9:
+            options.pop("split_above", None)
     allowed: tuple[type[Exception], ...] = ()
     source: Any
     if kind < 0.7:
@@ -131,8 +133,12 @@ def case(rng: random.Random, folder: Path) -> Case:
             allowed = (OSError,)
     elif kind < 0.85:
         source = _array(rng)
+        if rng.random() < 0.9:
+            options.pop("frame", None)
     elif kind < 0.98:
         source = _pillow(rng)
+        if rng.random() < 0.9:
+            options.pop("channel_first", None)
     else:
         source = rng.choice((None, 3, object(), [], [[1, 2]], "text", "", io.BytesIO(), {}, 1j))
         allowed = (OSError,)

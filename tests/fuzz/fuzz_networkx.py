@@ -231,7 +231,8 @@ def case(rng: random.Random, folder: Path) -> Case:
     source: Any = graph
     if rng.random() < 0.003:
         source = rng.choice((None, 1, [], {}, nx, nx.Graph, nx.Graph(), np.eye(3), "graph"))
-    return Case(from_networkx, source, options, ())
+    repeatable = options.get("hierarchy") is not _changing
+    return Case(from_networkx, source, options, repeatable=repeatable)
 
 
 def _labels(rng: random.Random) -> list[Any]:

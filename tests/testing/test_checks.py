@@ -9,6 +9,7 @@ from torch_geometric.data import Batch
 from hsa_geo.data import SignalTree
 from hsa_geo.ops.reference import reference_attention, reference_matrix
 from hsa_geo.testing import (
+    assert_batch_invariant,
     assert_block_tied,
     assert_forest_equals_trees,
     assert_row_stochastic,
@@ -134,3 +135,7 @@ def test_leaf_rows_of_the_wrong_tree_are_found(offset):
 
     with pytest.raises(AssertionError, match="tree 0 of 2"):
         assert_forest_equals_trees(shifted, forest)
+
+
+def test_the_check_of_batches_has_two_names():
+    assert assert_batch_invariant is assert_forest_equals_trees

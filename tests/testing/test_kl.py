@@ -8,12 +8,16 @@ import pytest
 import torch
 
 from hsa_geo.data import SignalTree
+from hsa_geo.ops import attention_matrix
 from hsa_geo.ops.plain_tree import PlainTree
+from hsa_geo.ops.reference import flat_scores
 from hsa_geo.testing import (
     assert_block_tied,
+    assert_kl_optimal,
     assert_row_stochastic,
     closest_block_tied,
     kl_to_flat,
+    random_qkv,
     random_tree,
 )
 
@@ -97,3 +101,49 @@ def test_too_few_steps_are_reported():
     pair = SignalTree.from_parents([-1, 0, 0])
     with pytest.raises(RuntimeError, match="max_iter=1"):
         closest_block_tied(torch.tensor([[[0.0, 3.0], [0.0, 0.0]]]), pair, max_iter=1)
+
+
+def test_hsa_is_optimal_and_others_are_not():
+    for seed in range(6):
+        tree = random_tree(seed, max_leaves=8, shape="mixed")
+        q, k, _ = random_qkv(tree, seed=seed)
+        scores = flat_scores(q, k, tree)
+        theta = attention_matrix(q, k, tree)
+        assert_kl_optimal(theta, scores, tree)
+        assert_kl_optimal(theta.float(), scores.float(), tree)
+    tree = SignalTree.from_parents([4, 3, 3, 4, -1])  # 0 beside A = {1, 2}
+    q, k, _ = random_qkv(tree)
+    scores = flat_scores(q, k, tree)
+    theta = attention_matrix(q, k, tree)
+    with pytest.raises(AssertionError, match="not tied"):
+        assert_kl_optimal(scores.softmax(2), scores, tree)
+    with pytest.raises(AssertionError, match="sums to"):
+        assert_kl_optimal(theta / 2, scores, tree)
+    with pytest.raises(AssertionError, match=r"not \[H, N, N\]"):
+        assert_kl_optimal(theta[0], scores, tree)
+    mean = torch.full_like(theta, 1 / 3)  # tied and stochastic, but not the closest
+    with pytest.raises(AssertionError, match="head 0 of theta has the divergence"):
+        assert_kl_optimal(mean, scores, tree)
+    mixed = torch.cat([theta[:1], mean[1:]])
+    with pytest.raises(AssertionError, match="head 1 of theta"):
+        assert_kl_optimal(mixed, scores, tree)
+    assert_kl_optimal(mixed, scores, tree, atol=10.0)
+
+
+def test_a_small_error_of_the_counts_is_found():
+    tree = SignalTree.from_parents([4, 3, 3, 4, -1])
+    scores = torch.zeros(1, 3, 3, dtype=torch.float64)
+    best = closest_block_tied(scores, tree)
+    assert_kl_optimal(best, scores, tree)
+    moved = best.clone()
+    moved[0, 0] += torch.tensor([-2e-3, 1e-3, 1e-3])
+    with pytest.raises(AssertionError, match="another block-tied matrix"):
+        assert_kl_optimal(moved, scores, tree)
+
+
+def test_weight_on_a_forced_zero_is_never_optimal():
+    pair = SignalTree.from_parents([-1, 0, 0])
+    scores = torch.tensor([[[0.0, -inf], [0.0, 0.0]]])
+    assert_kl_optimal(torch.tensor([[[1.0, 0.0], [0.5, 0.5]]]), scores, pair)
+    with pytest.raises(AssertionError, match="the divergence inf"):
+        assert_kl_optimal(torch.tensor([[[0.9, 0.1], [0.5, 0.5]]]), scores, pair)
