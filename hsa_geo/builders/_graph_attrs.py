@@ -225,8 +225,9 @@ def sorted_by(attrs: Attrs, nodes: list[Hashable], order: Any) -> list[Hashable]
     """
     keys = [attribute_of(attrs, node, order) for node in nodes]
     try:
-        if all(key == key for key in keys):  # nan is not
-            return [nodes[i] for i in sorted(range(len(nodes)), key=keys.__getitem__)]
+        with np.errstate(all="ignore"):  # numpy's floats overflow beside large numbers
+            if all(key == key for key in keys):  # nan is not
+                return [nodes[i] for i in sorted(range(len(nodes)), key=keys.__getitem__)]
         raise ValueError
     except Exception:  # whatever the values' own comparison raises
         raise BuilderError(

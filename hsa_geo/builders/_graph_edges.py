@@ -58,7 +58,11 @@ class Edges:
             ).reshape(-1, 2)
             values = np.ones(len(ends))
         else:
-            edges = list(graph.edges(data=weight, default=_MISSING))
+            if isinstance(weight, bool):  # which mean something else to networkx
+                found = graph.edges(data=True)
+                edges = [(u, v, data.get(weight, _MISSING)) for u, v, data in found]
+            else:
+                edges = list(graph.edges(data=weight, default=_MISSING))
             ends = np.array([(place[u], place[v]) for u, v, _ in edges], np.int64).reshape(-1, 2)
             values = _weights(edges, weight)
         index = ends.T

@@ -63,7 +63,8 @@ def by_attributes(nodes: list[Hashable], attrs: Attrs, path: Sequence[Any]) -> G
         for attribute in path:
             value = attribute_of(attrs, node, attribute)
             try:
-                known = group_of.get((group, value))
+                with np.errstate(all="ignore"):  # numpy's floats overflow beside large numbers
+                    known = group_of.get((group, value))
                 # Neither nan nor a tensor is the same as another one.
                 same = bool(value == value) and not isinstance(value, Tensor)
             except Exception:  # whatever the values' own comparison raises

@@ -172,13 +172,14 @@ def assert_builds_or_refuses(
     """
     more = allowed if isinstance(allowed, tuple) else (allowed,)
     refusals: tuple[type[Exception], ...] = (HSAError, *more)
+    refused = False
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             tree = build()
         except refusals as error:
             _check_message(error)
-            tree = None
+            refused = True
         except Exception as error:
             name = type(error).__name__
             raise AssertionError(f"an untyped error: {name}: {str(error)[:500]}") from error
@@ -187,7 +188,7 @@ def assert_builds_or_refuses(
             raise AssertionError(
                 f"an untyped warning: {warning.category.__name__}: {str(warning.message)[:500]}"
             )
-    if tree is None:
+    if refused:
         return None
     if not isinstance(tree, SignalTree):
         raise AssertionError(f"the builder gives a {type(tree).__name__}, no SignalTree.")

@@ -123,32 +123,28 @@ def kind_of(error: BaseException) -> str:
 
 
 def run_range(
-    builder: str, seed: int, numbers: range, args: argparse.Namespace, now: Any, results: Any
+    builder: str, seed: int, numbers: range, args: argparse.Namespace, shared: Any, results: Any
 ) -> None:
-    """Work of one process: results go to a queue, the number of the present case to ``now``."""
+    """Work of one process: failures go to a pipe, the present case and counts to ``shared``."""
     torch.set_num_threads(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what decoders written in C say
     with tempfile.TemporaryDirectory() as name:
         folder = make_folder(Path(name))
         _limit_memory(args.memory)
-        counts: Counter[str] = Counter()
         for number in numbers:
-            now.value = number
+            shared[0] = number
             started = time.monotonic()
             case = None
             try:
                 case = draw(builder, seed, number, folder)
-                counts[check(case, twice=number % 16 == 0, seconds=args.seconds)] += 1
+                found = check(case, twice=number % 16 == 0, seconds=args.seconds)
+                if time.monotonic() - started > 2 * args.seconds:  # in a call that no signal ends
+                    raise Hang(f"more than {2 * args.seconds} s in one call")
+                shared[1 if found == "tree" else 2] += 1
             except (Exception, Hang) as error:
                 trace = "".join(traceback.format_exception(error))[-6000:]
-                results.put(("failure", number, kind_of(error), trace, repr(case)[:20_000]))
-            if time.monotonic() - started > args.seconds:  # in a call that no signal ends
-                results.put(("failure", number, "slow", "", repr(case)[:20_000]))
-            if number % 500 == 499:
-                results.put(("counts", number, dict(counts)))
-                counts.clear()
-        results.put(("counts", numbers.stop - 1, dict(counts)))
-        results.put(("end", numbers.stop))
+                results.send((number, kind_of(error), trace, repr(case)[:20_000]))
+    results.send(None)
 
 
 def _limit_memory(mebibytes: int) -> None:
@@ -187,39 +183,44 @@ def fuzz(builder: str, seed: int, numbers: range, args: argparse.Namespace) -> L
     """All cases of a builder, in processes that are started anew when one ends."""
     context = multiprocessing.get_context("fork")
     log = Log(builder, seed, args.out)
-    start, patience = numbers.start, 6 * args.seconds
+    start = numbers.start
     while start < numbers.stop:
-        now, results = context.Value("q", start), context.Queue()
+        shared = context.Array("q", [start, 0, 0], lock=False)  # case, trees, refused
+        results, theirs = context.Pipe(duplex=False)
         work = range(start, numbers.stop)
         process = context.Process(
-            target=run_range, args=(builder, seed, work, args, now, results), daemon=True
+            target=run_range, args=(builder, seed, work, args, shared, theirs), daemon=True
         )
         process.start()
-        seen, since, ended = start, time.monotonic(), False
-        while not ended:
-            try:
-                kind, number, *rest = results.get(timeout=1.0)
-            except Exception:  # nothing new
-                if now.value != seen:
-                    seen, since = now.value, time.monotonic()
-                stuck = time.monotonic() - since > patience
-                if process.is_alive() and not stuck:
-                    continue
-                if stuck:
-                    process.kill()
-                process.join()
-                code = "stuck" if stuck else f"ended with code {process.exitcode}"
-                log.failure(now.value, f"the process {code}", "", "")
-                start, ended = now.value + 1, True
-                continue
-            if kind == "failure":
-                log.failure(number, *rest)
-            elif kind == "counts":
-                log.counts.update(rest[0])
-            else:
-                start, ended = number, True
+        theirs.close()
+        found = _follow(process, results, shared, log, 6 * args.seconds)
         process.join()
+        start = numbers.stop
+        if found:
+            found = found if found == "is stuck" else f"ended with code {process.exitcode}"
+            log.failure(shared[0], f"the process {found}", "", "")
+            start = shared[0] + 1
+        log.counts += Counter(tree=shared[1], refused=shared[2])
     return log
+
+
+def _follow(process: Any, results: Any, shared: Any, log: Log, patience: float) -> str:
+    """Note the failures of a process until it ends; what is wrong if it ends too early."""
+    seen, since = -1, time.monotonic()
+    while True:
+        try:
+            if results.poll(1.0):
+                result = results.recv()
+                if result is None:
+                    return ""
+                log.failure(*result)
+        except EOFError:
+            return "ended"
+        if shared[0] != seen:
+            seen, since = shared[0], time.monotonic()
+        elif time.monotonic() - since > patience:
+            process.kill()
+            return "is stuck"
 
 
 def guided(builder: str, count: int, args: argparse.Namespace) -> None:
