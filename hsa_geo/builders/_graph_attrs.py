@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hsa_geo.builders._arguments import shown, text_of
+from hsa_geo.builders._rows import cast
 from hsa_geo.data import Domain
 from hsa_geo.errors import BuilderError, DomainError
 
@@ -45,9 +46,12 @@ def attribute_of(attrs: Attrs, node: Hashable, attribute: Any) -> Any:
     try:
         return attrs[node][attribute]
     except (KeyError, TypeError):
+        hint = "give it to every node that needs it"
+        if isinstance(attribute, str) and attribute.upper() in Domain.__members__:
+            hint += f", or Domain.{attribute.upper()} for all nodes"
         raise BuilderError(
             f"node {shown(node)} has no attribute {shown(attribute)} (it has "
-            f"{shown(list(attrs[node]))}): give it to every node that needs it."
+            f"{shown(list(attrs[node]))}): {hint}."
         ) from None
 
 
@@ -102,6 +106,8 @@ def features(
         chosen = list(x) if several else [x]
     except TypeError:  # no sequence; perhaps an attribute that is no string
         chosen, several = [x], False
+    if dtype.is_complex:
+        raise BuilderError(f"dtype={dtype} is complex: give a real type.")
     columns = []
     for attribute in chosen:
         rows = _rows(attrs, leaves, attribute)
@@ -117,11 +123,30 @@ def features(
                 f"{shown(attribute)} has shape {list(shape)} at node {shown(leaves[0])}: of "
                 "several attributes each must be a number or a vector."
             )
-        column = torch.from_numpy(np.stack(rows)).to(dtype)
+        column = cast(
+            _stacked(rows, leaves, attribute), dtype, attribute, lambda i: _node(leaves[i])
+        )
         columns.append(column.unsqueeze(-1) if column.dim() == 1 else column)
     if not columns:
         raise BuilderError(f"x={shown(x)} names no attribute: give one, several, or None.")
     return torch.cat(columns, dim=-1)
+
+
+def _node(label: Hashable) -> str:
+    return f"node {shown(label)}"
+
+
+def _stacked(rows: list[Any], leaves: Sequence[Hashable], attribute: str) -> torch.Tensor:
+    """Rows as one tensor of the type that holds them all; none may change by that."""
+    stacked = np.stack(rows)
+    if len({row.dtype for row in rows}) > 1:
+        for i, row in enumerate(rows):
+            if row.dtype.kind in "iu" and (stacked[i].astype(row.dtype) != row).any():
+                raise BuilderError(
+                    f"{_node(leaves[i])} has {shown(attribute)} = {shown(row.tolist())}, which "
+                    f"{stacked.dtype} cannot hold beside the others: give all the same type."
+                )
+    return torch.from_numpy(stacked)
 
 
 def domain_of(value: Any, label: Hashable = None) -> Domain:

@@ -351,7 +351,10 @@ def _links(found: Unfolded, keys: _Keys) -> dict[str, Any]:
 
 def _refuse_lost(lost: bool, what: str, key: str) -> None:
     if lost:
-        raise BuilderError(f"the signal has {what}, but the tree given as like has no {key!r}.")
+        raise BuilderError(
+            f"the signal has {what}, but the tree given as like has no {key!r}: "
+            "give a tree that has it, or build both with names=False."
+        )
 
 
 def _sorted_links(found: Unfolded) -> list[tuple[int, int, float]]:

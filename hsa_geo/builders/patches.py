@@ -131,7 +131,9 @@ def decoding() -> Iterator[None]:
     except HSAError:
         raise
     except unknown:
-        raise BuilderError("the bytes are no image of a known format: skip them.") from None
+        raise BuilderError(
+            "the bytes are no image of a known format: skip them, or decode a video first."
+        ) from None
     except image_module.DecompressionBombError as error:
         raise LimitError(
             f"the image has too many pixels: {error} If you trust it, raise "

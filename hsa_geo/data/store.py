@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data.storage import GlobalStorage
 
-from hsa_geo.errors import MixedKeysError, TreeError, UnsupportedError
+from hsa_geo.errors import MixedKeysError, ShapeError, TreeError, UnsupportedError
 
 __all__ = ["GIVEN_NODE_KEYS", "NODE_KEYS", "Kind", "SignalStore", "kind_of", "leaf_count"]
 
@@ -121,6 +121,7 @@ class _Count(int):
     """``num_nodes`` as collate reads it, with the keys of the tree it comes from."""
 
     keys: frozenset[str]
+    lengths: dict[str, int]  # rows of what has one for each tree node
 
 
 class SignalStore(GlobalStorage):
@@ -140,12 +141,18 @@ class SignalStore(GlobalStorage):
         except KeyError:
             raise MixedKeysError(
                 f"this tree has no attribute '{key}' (it has {sorted(self._mapping)}): trees in "
-                "one batch need the same attributes; builders emit empty ones."
+                "one batch need the same attributes, as a builder emits them with the same options."
             ) from None
         if key == "num_nodes" and isinstance(value, int):
             # The one value that PyG's collate reads from every tree, whatever the first holds.
             count = _Count(value)
             count.keys = frozenset(self._mapping)
+            count.lengths = {
+                key: len(value)
+                for key in NODE_KEYS
+                if hasattr(value := self._mapping.get(key), "__len__")
+                and not (isinstance(value, list) and value and isinstance(value[0], list))
+            }  # a batch has a list of names for each tree
             return count
         return value
 
@@ -212,6 +219,14 @@ def _same_keys(counts: list[int]) -> list[int]:
             odd = sorted(first ^ keys)
             raise MixedKeysError(
                 f"trees 0 and {i} of the batch do not hold the same attributes; {odd} are in one "
-                "of them only: give every tree the same ones (empty where it has nothing)."
+                "of them only: build all with the same options, or delete it from those that have "
+                "it (del tree.name); a modality {m}_x, {m}_index may be empty."
             )
+        lengths = getattr(count, "lengths", {})
+        for key, length in lengths.items():
+            if length != lengths.get("tree_level", length):
+                raise ShapeError(
+                    f"'{key}' of tree {i} has {length} rows for {lengths['tree_level']} tree "
+                    "nodes: give one for each, or delete it from all trees of the batch."
+                )
     return counts

@@ -9,6 +9,7 @@ from torch_geometric.utils import scatter
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
+from hsa_geo.nn.readout import subtree_mean
 from hsa_geo.ops.inputs import as_plan, check_features
 
 __all__ = ["DeepSetConv"]
@@ -60,7 +61,10 @@ class DeepSetConv(nn.Module):
         check_features(x, plan, self.lin.in_channels)
         own, mean, top = self.lin(x).chunk(3, -1)
         batch, size = plan.leaf_tree, plan.num_trees
-        mean = scatter(mean, batch, dim=0, dim_size=size, reduce="mean")
+        if plan.leaf_weight is None:
+            mean = scatter(mean, batch, dim=0, dim_size=size, reduce="mean")
+        else:
+            mean = subtree_mean(mean, plan)
         top = scatter(top, batch, dim=0, dim_size=size, reduce="max")
         out = own + (mean + top).index_select(0, batch)
         return out if self.bias is None else out + self.bias

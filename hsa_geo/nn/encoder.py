@@ -12,6 +12,7 @@ from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.nn.conv.hsa_conv import HSAConv
 from hsa_geo.nn.position import PositionEmbedding
+from hsa_geo.ops.inputs import check_dtype
 
 __all__ = ["EncoderBlock", "HSAEncoder"]
 
@@ -167,6 +168,11 @@ class HSAEncoder(nn.Module):
         hidden = 4 * channels if hidden_channels is None else hidden_channels
         if hidden < 1:
             raise ShapeError(f"hidden_channels={hidden} leaves no features: give at least 1.")
+        if isinstance(position, nn.Module):
+            raise UnsupportedError(
+                f"position={position!r} is a module, but every block needs one of its own: give a "
+                "function that makes it, lambda: ...."
+            )
         if position is not None and position_channels is not None:
             raise UnsupportedError(
                 f"position_channels={position_channels} is an option of PositionEmbedding, which "
@@ -203,6 +209,14 @@ class HSAEncoder(nn.Module):
 
     def forward(self, x: Tensor, tree: SignalTree | TreePlan) -> Tensor:
         """``[N, channels]`` to ``[N, channels]``."""
+        if x.dim() != 2 or x.size(1) != self.channels:
+            raise ShapeError(
+                f"x has shape {list(x.shape)}: give [N, {self.channels}], e.g. by a linear layer "
+                "in front of the encoder."
+            )
+        like = next(self.parameters(), None)
+        if like is not None:
+            check_dtype(x, like)
         for block in self.blocks:
             x = block(x, tree)
         return self.norm(x)

@@ -94,11 +94,16 @@ class FlatConv(nn.Module):
             return out.transpose(1, 2), mask
 
         (q, mask), (k, _), (v, _) = dense(q), dense(k), dense(v)
+        shown = mask[:, None, None, :]
+        if plan.leaf_weight is not None:  # w equal leaves: log w more
+            weight = plan.leaf_weight if order is None else plan.leaf_weight[order]
+            more, _ = to_dense_batch(weight.to(q.dtype).log(), batch, batch_size=plan.num_trees)
+            shown = more[:, None, None, :].masked_fill(~shown, -torch.inf)
         out = nn.functional.scaled_dot_product_attention(
             q,
             k,
             v,
-            attn_mask=mask[:, None, None, :],
+            attn_mask=shown,
             dropout_p=self.dropout if self.training else 0.0,
             scale=scale,
         )

@@ -55,8 +55,8 @@ class OffsetBias(nn.Module):
         domains: Sequence[Domain] = (Domain.SEQUENCE, Domain.GRID2D),
     ) -> None:
         super().__init__()
-        if reach < 1 or heads < 1:
-            raise ShapeError(f"reach={reach} and heads={heads} must be positive.")
+        if not isinstance(reach, int) or not isinstance(heads, int) or reach < 1 or heads < 1:
+            raise ShapeError(f"reach={reach!r} and heads={heads!r} must be positive integers.")
         self.reach, self.heads = reach, heads
         self.domains = tuple(Domain(d) for d in domains)
         sizes = {Domain.SEQUENCE: (2 * reach + 1), Domain.GRID2D: (2 * reach + 1) ** 2}

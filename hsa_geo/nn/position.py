@@ -17,7 +17,7 @@ from torch_geometric.nn.inits import reset
 from hsa_geo.data.domain import Domain
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
-from hsa_geo.errors import DomainError, ShapeError
+from hsa_geo.errors import DomainError, ShapeError, UnsupportedError
 from hsa_geo.nn.domains import checked_domains, refuse_unknown
 from hsa_geo.nn.position_modules import FourierPosition
 from hsa_geo.ops.inputs import as_plan
@@ -51,6 +51,7 @@ def register_position(domain: Domain, factory: Factory | None) -> Factory | None
 
     Raises:
         DomainError: If ``domain`` is none.
+        UnsupportedError: If ``factory`` cannot be called.
 
     Example:
         >>> from hsa_geo.nn import GraphPosition
@@ -60,6 +61,11 @@ def register_position(domain: Domain, factory: Factory | None) -> Factory | None
         >>> _ = unregister_position(Domain.GRAPH)
     """
     before = _FACTORIES.get(_known(domain))
+    if factory is not None and (not callable(factory) or isinstance(factory, nn.Module)):
+        raise UnsupportedError(
+            f"factory={factory!r} makes no modules: give a function of the numbers of channels and "
+            "heads, or None."
+        )
     _FACTORIES[Domain(domain)] = factory
     return before
 

@@ -58,6 +58,8 @@ class FourierPosition(nn.Module):
         super().__init__()
         if channels < 2 or channels % 2:
             raise ShapeError(f"channels={channels} must be even: cosines and sines come in pairs.")
+        if heads < 1 or coordinates < 1:
+            raise ShapeError(f"heads={heads} and coordinates={coordinates} must be positive.")
         if length <= 0 or strength <= 0:
             raise ShapeError(f"length={length} and strength={strength} must be positive.")
         self.coordinates, self.channels, self.heads = coordinates, channels, heads

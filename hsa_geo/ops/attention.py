@@ -47,6 +47,13 @@ class AttentionWeights:
             leaf counts several times).
         leaf: ``[N, H]``, theta_ii of every leaf (of all its copies together).
         plan: The plan they belong to.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> q = torch.zeros(2, 1, 4)
+        >>> weights = attention_weights(q, q, SignalTree.from_parents([2, 2, -1]))
+        >>> weights.pair_nodes.tolist(), weights.leaf.tolist()
+        ([[0, 1], [1, 0]], [[0.5], [0.5]])
     """
 
     pair_nodes: Tensor

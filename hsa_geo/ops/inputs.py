@@ -28,6 +28,7 @@ __all__ = [
     "Dropout",
     "Inputs",
     "as_plan",
+    "check_dtype",
     "check_features",
     "check_inputs",
     "dropout_mask",
@@ -125,6 +126,19 @@ def check_features(x: Tensor, plan: TreePlan, channels: int) -> None:
         raise ShapeError(
             f"x has shape {list(x.shape)}: give [N, {width}] with a row for each of the "
             f"N={plan.num_leaves} leaves."
+        )
+
+
+def check_dtype(x: Tensor, weight: Tensor) -> None:
+    """Check that features have the dtype of a layer's parameters, outside autocast.
+
+    Raises:
+        ShapeError: If they have another.
+    """
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise ShapeError(
+            f"x has dtype {x.dtype} but the layer's parameters {weight.dtype}: convert the "
+            f"features, x.to({weight.dtype}), or the layer."
         )
 
 

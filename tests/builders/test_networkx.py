@@ -303,3 +303,30 @@ def test_features_in_a_type_that_torch_does_not_know():
     graph = nx.DiGraph([(0, 1)])
     graph.nodes[1]["f"] = np.longdouble(1.5)
     assert from_networkx(graph, x="f").x.tolist() == [[1.5]]
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (1.5, torch.int64),
+        (300, torch.uint8),
+        (1e300, torch.float32),
+        (float("nan"), torch.int64),
+        (2**63 + 5, torch.int64),
+        (1, torch.complex64),
+    ],
+)
+def test_features_that_a_type_cannot_hold_are_refused(value, dtype):
+    graph = nx.DiGraph([("r", "a"), ("r", "b")])
+    nx.set_node_attributes(graph, np.uint64(value) if value == 2**63 + 5 else value, "v")
+    with pytest.raises(BuilderError, match=r"node 'a' holds|complex"):
+        from_networkx(graph, x="v", dtype=dtype)
+
+
+def test_numbers_do_not_change_beside_others():
+    graph = nx.DiGraph([("r", "a"), ("r", "b")])
+    graph.nodes["a"]["v"], graph.nodes["b"]["v"] = 2**53 + 1, 1.5
+    with pytest.raises(BuilderError, match=r"node 'a' has 'v' = 9007199254740993"):
+        from_networkx(graph, x="v", dtype=torch.float64)
+    graph.nodes["b"]["v"] = 2
+    assert from_networkx(graph, x="v", dtype=torch.int64).x[0, 0] == 2**53 + 1

@@ -153,3 +153,20 @@ def test_small_integers_are_refused_before_they_overflow():
         tree.form_node = torch.tensor([len(PAGE) - 1], dtype=torch.uint8)
     with pytest.raises(ShapeError, match=r"form_node.*uint8"):
         Batch.from_data_list(trees)
+
+
+@pytest.mark.parametrize("key", ["tree_span", "tree_pe", "tree_name"])
+def test_rows_that_are_missing_do_not_batch(key):
+    """Batched, the rows of the next tree would take their places."""
+    full = SignalTree.from_parents(
+        [2, 2, -1],
+        name=["a", "b", "c"],
+        tree_span=torch.zeros(3, 2).long(),
+        tree_pe=torch.ones(3, 1),
+    )
+    broken = full.clone()
+    broken[key] = full[key][:0]
+    with pytest.raises(ShapeError, match=f"'{key}' of tree 1 has 0 rows for 3 tree nodes"):
+        Batch.from_data_list([full, broken])
+    batch = Batch.from_data_list([full, full])
+    assert Batch.from_data_list([batch, batch]).num_graphs == 2

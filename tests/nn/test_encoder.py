@@ -11,7 +11,14 @@ from torch_geometric.data import Batch
 
 from hsa_geo.data import Domain, SignalTree
 from hsa_geo.errors import ShapeError, UnsupportedError
-from hsa_geo.nn import DeepSetConv, EncoderBlock, FlatConv, HSAConv, HSAEncoder
+from hsa_geo.nn import (
+    DeepSetConv,
+    EncoderBlock,
+    FlatConv,
+    HSAConv,
+    HSAEncoder,
+    PositionEmbedding,
+)
 from hsa_geo.testing import assert_forest_equals_trees, random_tree
 
 
@@ -220,3 +227,22 @@ def test_it_learns_what_only_the_hierarchy_tells():
     hsa, flat = train(None), train(lambda: FlatConv(8, 4, heads=2))
     assert hsa < 0.15
     assert flat > 0.16
+
+
+def test_what_does_not_fit_is_named():
+    tree = SignalTree.from_parents([2, 2, -1])
+    encoder, conv = HSAEncoder(8, 1, heads=2), HSAConv(8, 4)
+    for layer in (encoder, conv):
+        with pytest.raises(
+            ShapeError, match=r"x has dtype torch.float64 but .*float32"
+        ):
+            layer(torch.zeros(2, 8, dtype=torch.float64), tree)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert layer(torch.zeros(2, 8), tree).shape[0] == 2
+        assert layer.double()(torch.zeros(2, 8, dtype=torch.float64), tree).dtype == torch.float64
+    with pytest.raises(ShapeError, match=r"\[2, 7\]: give \[N, 8\]"):
+        encoder(torch.zeros(2, 7), tree)
+    with pytest.raises(UnsupportedError, match="is a module, but every block"):
+        HSAEncoder(8, position=PositionEmbedding(4))
+    with pytest.raises(UnsupportedError, match="position_channels=4"):
+        HSAEncoder(8, position_channels=4, position=lambda: None)

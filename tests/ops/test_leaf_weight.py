@@ -9,7 +9,7 @@ from torch_geometric.data import Batch
 from hsa_geo._optional import HAS_NUMBA
 from hsa_geo.data import SignalTree, TreePlan
 from hsa_geo.errors import ShapeError
-from hsa_geo.nn import HSAConv, subtree_mean
+from hsa_geo.nn import DeepSetConv, FlatConv, HSAConv, subtree_mean
 from hsa_geo.ops import attention_matrix, hsa_attention, tree_energy
 from hsa_geo.ops.attention import attend
 from hsa_geo.ops.reference import reference_attention, reference_matrix, reference_phi
@@ -94,6 +94,22 @@ def test_weights_survive_batching_and_agree_with_single_trees(backend: str) -> N
     torch.testing.assert_close(whole, alone)
     weighted = [(t.x * t.leaf_weight[:, None]).sum(0) / t.leaf_weight.sum() for t in parts]
     torch.testing.assert_close(subtree_mean(batch.x, batch), torch.stack(weighted))
+
+
+def test_baselines_see_the_weights() -> None:
+    torch.manual_seed(0)
+    trees_ = [SignalTree.from_parents([n] * n + [-1], x=torch.randn(n, 8)) for n in (3, 5)]
+    batch = Batch.from_data_list(trees_)
+    batch.leaf_weight = torch.tensor([5, 1, 1, 2, 1, 1, 3, 1])
+    flat, hsa = FlatConv(8, 4, heads=2), HSAConv(8, 4, heads=2)
+    hsa.load_state_dict(flat.state_dict())
+    out = flat(batch.x, batch)  # on trees of depth one both are softmax attention
+    torch.testing.assert_close(out, hsa(batch.x, batch))
+    deep = DeepSetConv(8, 4, heads=2)
+    row = torch.repeat_interleave(torch.arange(8), batch.leaf_weight)
+    pooled = deep(batch.x, batch)
+    big = Batch.from_data_list([SignalTree.from_parents([n] * n + [-1]) for n in (7, 8)])
+    torch.testing.assert_close(pooled[row], deep(batch.x[row], big))
 
 
 def test_a_wide_group_and_a_single_leaf() -> None:

@@ -20,6 +20,7 @@ from hsa_geo.ops.edge import EdgePasses
 from hsa_geo.ops.inputs import (
     BACKENDS,
     as_plan,
+    check_dtype,
     check_features,
     dropout_mask,
     is_fused,
@@ -172,6 +173,7 @@ class HSAConv(MessagePassing):
         fused = is_fused(self.backend, x) and not return_attention_weights
         plan = _plan_of(tree, tree_level, x if fused else None)
         check_features(x, plan, self.lin_qkv.in_channels)
+        check_dtype(x, self.lin_qkv.weight)
         if pos is None and self.position is not None:
             if not isinstance(tree, SignalTree):
                 raise ShapeError(
