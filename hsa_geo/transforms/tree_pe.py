@@ -26,8 +26,10 @@ Reals = NDArray[np.float64]
 
 #: Entries of powers of the walk that are held at once, at most (unless one group has more).
 WALK_ENTRIES = 20_000_000
-#: Number of siblings from which on eigenvectors are computed one by one, as PyG does.
-MANY_SIBLINGS = 100
+#: Entries of Laplacians that are held at once, at most (unless one group has more).
+LAPLACIAN_ENTRIES = 4_000_000
+#: Number of siblings from which on eigenvectors are computed one by one, through PyG.
+MANY_SIBLINGS = 256
 
 
 class AddTreePE(BaseTransform):
@@ -58,7 +60,8 @@ class AddTreePE(BaseTransform):
     Raises:
         UnsupportedError: If the input is no single SignalTree, or the method is unknown.
         BuilderError: If it has no ``tree_link``, or k does not fit.
-        ShapeError: If a weight is negative or not finite.
+        ShapeError: If a link joins nodes that are no siblings, or a weight is negative or not
+            finite.
         MissingPackageError: If scipy is not installed.
 
     Example:
@@ -131,19 +134,17 @@ def _sibling_graphs(tree: SignalTree, weighted: bool) -> _Groups:
             "give from_parents tree_link (empty [2, 0] where there are none)."
         )
     forest = Forest.of(tree)
-    link = values["tree_link"].cpu().numpy()
+    link = _checked_links(values["tree_link"], forest)
     weight = np.ones(link.shape[1])
     weighted = weighted and "tree_link_weight" in values
     if weighted:
-        weight = values["tree_link_weight"].detach().cpu().to(torch.float64).numpy()
-        bad = np.flatnonzero(~((weight >= 0) & np.isfinite(weight)))
-        if bad.size:
-            raise ShapeError(
-                f"tree_link_weight holds {weight[bad[0]]!r} for the link between nodes "
-                f"{link[:, bad[0]].tolist()}: give finite weights from 0, or weighted=False."
-            )
+        weight = _checked_weights(values["tree_link_weight"], link)
     domain = tree.tree_domain.cpu().numpy()
-    above = forest.parent[link[0]] if link.size else np.empty(0, dtype=np.int64)
+    above = forest.parent[link[0]]
+    if weighted:  # the largest of each group is 1, so that sums are finite
+        largest = np.zeros(forest.num_nodes)
+        np.maximum.at(largest, above, weight)
+        weight = weight / np.where(largest > 0, largest, 1)[above]
     used = (domain[above] == Domain.GRAPH) & (weight > 0)
     link, weight = link[:, used], weight[used]
     has = np.zeros(forest.num_nodes, dtype=bool)
@@ -155,6 +156,49 @@ def _sibling_graphs(tree: SignalTree, weighted: bool) -> _Groups:
     local[node] = np.arange(len(node))
     row, col, weight = coalesce(max(len(node), 1), local[link[0]], local[link[1]], weight)
     return _Groups(node, ptr, row, col, weight if weighted else np.ones(len(row)))
+
+
+def _checked_links(link: Any, forest: Forest) -> Ints:
+    """``tree_link`` as an array, if every link joins children of one node."""
+    if not isinstance(link, Tensor) or link.dtype != torch.int64 or link.shape[:-1] != (2,):
+        what = type(link).__name__
+        if isinstance(link, Tensor):
+            what = f"{link.dtype} {list(link.shape)}"
+        raise ShapeError(f"'tree_link' is {what}: it must be torch.int64 [2, E].")
+    ends: Ints = link.cpu().numpy()
+    bad = ends[(ends < 0) | (ends >= forest.num_nodes)]
+    if bad.size:
+        raise ShapeError(
+            f"'tree_link' holds {int(bad[0])}, but the tree nodes are 0..{forest.num_nodes - 1}."
+        )
+    above = forest.parent[ends]
+    apart = np.flatnonzero((above[0] != above[1]) | (above[0] < 0))
+    if apart.size:
+        a, b = ends[:, apart[0]].tolist()
+        raise ShapeError(
+            f"'tree_link' joins nodes {a} and {b}, which are no siblings: edges between leaves of "
+            "different parents belong into edge_index."
+        )
+    return ends
+
+
+def _checked_weights(weight: Any, link: Ints) -> Reals:
+    """``tree_link_weight`` as an array, if there is one finite number from 0 for each link."""
+    if not isinstance(weight, Tensor) or weight.is_complex() or weight.shape != (link.shape[1],):
+        what = type(weight).__name__
+        if isinstance(weight, Tensor):
+            what = f"{weight.dtype} {list(weight.shape)}"
+        raise ShapeError(
+            f"'tree_link_weight' is {what}: give one number for each of the {link.shape[1]} links."
+        )
+    found: Reals = weight.detach().cpu().to(torch.float64).numpy()
+    bad = np.flatnonzero(~((found >= 0) & np.isfinite(found)))
+    if bad.size:
+        raise ShapeError(
+            f"tree_link_weight holds {found[bad[0]]!r} for the link between nodes "
+            f"{link[:, bad[0]].tolist()}: give finite weights from 0, or weighted=False."
+        )
+    return found
 
 
 def _random_walks(groups: _Groups, pe: NDArray[np.float32]) -> None:
@@ -177,17 +221,52 @@ def _random_walks(groups: _Groups, pe: NDArray[np.float32]) -> None:
 
 def _eigenvectors(groups: _Groups, pe: NDArray[np.float32]) -> None:
     require("scipy.sparse", extra="transforms", purpose="eigenvectors of the Laplacian")
-    for g in range(len(groups.ptr) - 1):
-        node, row, col, weight = groups.part(g, g + 1)
-        n, k = len(node), min(pe.shape[1], len(node) - 1)
-        if k == 0:
-            continue
-        row, col, weight = coalesce(n, np.append(row, col), np.append(col, row), np.tile(weight, 2))
-        vectors = _pyg_vectors(row, col, weight / weight.max(), n, k)
-        size = np.abs(vectors)
-        leading = (size >= 0.999 * size.max(axis=0)).argmax(axis=0)
-        sign = np.where(vectors[leading, np.arange(k)] < 0, -1.0, 1.0)
-        pe[node, :k] = vectors * sign
+    groups = _undirected_by_size(groups)
+    size = np.diff(groups.ptr)
+    first = int(np.searchsorted(size, 2))  # a node without siblings has none
+    while first < len(size):
+        n = int(size[first])
+        k = min(pe.shape[1], n - 1)
+        chunk = 1 if n >= MANY_SIBLINGS else max(1, LAPLACIAN_ENTRIES // n**2)
+        last = min(first + chunk, int(np.searchsorted(size, n, side="right")))
+        node, row, col, weight = groups.part(first, last)
+        if n >= MANY_SIBLINGS:
+            vectors = _pyg_vectors(row, col, weight, n, k)[None]
+        else:
+            vectors = np.linalg.eigh(_laplacians(n, row, col, weight, last - first))[1]
+            vectors = vectors[:, :, 1 : k + 1]
+        magnitude = np.abs(vectors)
+        leading = magnitude >= 0.999 * magnitude.max(axis=1, keepdims=True)
+        leading = leading.argmax(axis=1)[:, None, :]
+        sign = np.where(np.take_along_axis(vectors, leading, axis=1) < 0, -1.0, 1.0)
+        pe[node, :k] = (vectors * sign).reshape(-1, k)
+        first = last
+
+
+def _undirected_by_size(groups: _Groups) -> _Groups:
+    """Each link in both directions, and small groups before large ones."""
+    size = np.diff(groups.ptr)
+    order = np.argsort(size, kind="stable")
+    ptr = np.concatenate([[0], np.cumsum(size[order])])
+    old = np.arange(ptr[-1]) + np.repeat(groups.ptr[order] - ptr[:-1], size[order])
+    moved = np.empty_like(old)
+    moved[old] = np.arange(len(old))
+    row, col = moved[groups.row], moved[groups.col]
+    both = np.append(row, col), np.append(col, row), np.tile(groups.weight, 2)
+    return _Groups(groups.node[old], ptr, *coalesce(max(len(old), 1), *both))
+
+
+def _laplacians(n: int, row: Ints, col: Ints, weight: Reals, count: int) -> Reals:
+    """Normalised Laplacians ``[count, n, n]`` of as many groups of n siblings each."""
+    apart = row != col
+    row, col, weight = row[apart], col[apart], weight[apart]
+    degree = np.bincount(row, weights=weight, minlength=count * n)
+    scale = np.zeros(count * n)
+    scale[degree > 0] = degree[degree > 0] ** -0.5
+    out = np.zeros((count, n, n))
+    out[:, np.arange(n), np.arange(n)] = 1
+    out[row // n, row % n, col % n] = -(scale[row] * weight * scale[col])
+    return out
 
 
 def _pyg_vectors(row: Ints, col: Ints, weight: Reals, n: int, k: int) -> Reals:

@@ -175,6 +175,56 @@ def test_groups_are_walked_in_parts(monkeypatch):
     assert torch.equal(AddTreePE("random_walk", 4)(tree).tree_pe, whole.tree_pe)
 
 
+def connected(sizes: list[int], seed: int = 0) -> SignalTree:
+    """Groups of siblings below the root's children, each connected, with different weights."""
+    rng = np.random.default_rng(seed)
+    n, groups = sum(sizes), len(sizes)
+    above = n + np.repeat(np.arange(groups), sizes)
+    parent = np.concatenate([above, np.full(groups, n + groups), [-1]])
+    ends, start = [], 0
+    for size in sizes:
+        path = start + np.stack([np.arange(size - 1), np.arange(1, size)])
+        ends += [path, start + rng.integers(0, size, (2, size))]
+        start += size
+    link = torch.from_numpy(np.concatenate(ends, axis=1))
+    weight = 0.1 + torch.from_numpy(rng.random(link.size(1))).float()
+    link, weight = to_undirected(link, weight)
+    return SignalTree.from_parents(
+        parent, domain=Domain.GRAPH, tree_link=link, tree_link_weight=weight, keep_leaf_order=True
+    )
+
+
+@pytest.mark.parametrize("entries", [10**6, 40])
+def test_groups_of_one_size_are_solved_at_once(monkeypatch, entries):
+    """As PyG does it one by one, up to sign; only large groups go through it."""
+    sizes = [1, 5, 2, 30, 5, 300, 1, 5, 99, 101, 255, 30]
+    tree, k = connected(sizes), 3
+    asked = []
+    pyg = tree_pe._pyg_vectors
+    monkeypatch.setattr(tree_pe, "LAPLACIAN_ENTRIES", entries)
+    monkeypatch.setattr(tree_pe, "_pyg_vectors", lambda *args: asked.append(args[3]) or pyg(*args))
+    pe, start = AddTreePE(k=k)(tree).tree_pe, 0
+    assert asked == [300]
+    for size in sizes:
+        group = torch.arange(start, start + size)
+        start += size
+        inside = (tree.tree_link[0] >= group[0]) & (tree.tree_link[0] <= group[-1])
+        graph = Data(
+            edge_index=tree.tree_link[:, inside] - group[0],
+            edge_weight=tree.tree_link_weight[inside].double(),
+            num_nodes=size,
+        )
+        some = min(k, size - 1)
+        expected = torch.zeros(size, k)
+        if some:
+            options = {"v0": np.ones(size)} if size >= 100 else {}
+            transform = T.AddLaplacianEigenvectorPE(some, "pe", is_undirected=True, **options)
+            expected[:, :some] = transform(graph).pe
+        torch.testing.assert_close(pe[group].abs(), expected.abs(), atol=1e-5, rtol=0)
+        inner = (pe[group] * expected).sum(0)[:some].abs()
+        torch.testing.assert_close(inner, torch.ones(some), atol=1e-5, rtol=0)
+
+
 def test_one_behind_the_other_and_in_a_batch():
     tree = line(5)
     both = T.Compose([AddTreePE(k=2), AddTreePE("random_walk", 3, cat=True)])(tree)
@@ -192,4 +242,28 @@ def test_errors():
         AddTreePE("sine")
     with pytest.raises(BuilderError, match="k has the value 0"):
         AddTreePE(k=0)
+    pairs = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1], domain=Domain.GRAPH)
+    for method in ("laplacian", "random_walk"):
+        for link in ([0, 2], [0, 4], [6, 6]):
+            pairs.tree_link = torch.tensor(link)[:, None]
+            with pytest.raises(ShapeError, match=r"joins nodes \d and \d, which are no siblings"):
+                AddTreePE(method)(pairs)
+        for link, message in (
+            (torch.tensor([[0], [7]]), r"holds 7, but the tree nodes are 0\.\.6"),
+            (torch.tensor([[0], [-1]]), "holds -1"),
+            (torch.tensor([[0.0], [1.0]]), "is torch.float32"),
+            (torch.tensor([0, 1]), r"is torch.int64 \[2\]"),
+            ([[0], [1]], "is list"),
+        ):
+            pairs.tree_link = link
+            with pytest.raises(ShapeError, match=f"'tree_link' {message}"):
+                AddTreePE(method)(pairs)
+    pairs.tree_link = torch.tensor([[0], [1]])
+    for weight, message in ((torch.ones(2), r"torch.float32 \[2\]"), ([1.0], "list")):
+        pairs.tree_link_weight = weight
+        with pytest.raises(ShapeError, match=f"'tree_link_weight' is {message}: .* 1 links"):
+            AddTreePE()(pairs)
+    pairs.tree_link = torch.tensor([[0, 0], [1, 1]])
+    pairs.tree_link_weight = torch.full((2,), 1e308, dtype=torch.float64)  # the sum is infinite
+    assert AddTreePE(k=1)(pairs).tree_pe[:2].abs().allclose(torch.tensor(0.5).sqrt())
     assert repr(AddTreePE(k=3)) == "AddTreePE('laplacian', k=3)"
