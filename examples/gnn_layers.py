@@ -236,7 +236,7 @@ class GNN(nn.Module):
 
 
 def matched(mixer: str, in_channels: int, out_channels: int, **options: Any) -> GNN:
-    """A model with as many parameters as that with ``GPSConv``, within half a unit of its MLPs.
+    """A model with as many parameters as that with ``GPSConv``, to a unit of its MLPs.
 
     Width, number of blocks and message passing are the same; what a mixer does not need widens the
     MLPs of the blocks.  A model with more ``layers`` than ``like_layers`` is narrower as well: the

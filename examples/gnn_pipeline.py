@@ -9,7 +9,8 @@ Ordinary graphs get the hierarchy of their communities (Louvain, from edges alon
 a GNN then alternates GIN or GCN with ``HSAConv`` over it.  Compared at equal parameters are the
 same GNN without it, with a virtual node, PyG's ``GPSConv`` with multi-head attention, and
 ``HSAConv`` over a hierarchy in which chance placed the nodes; then one training step of each on
-graphs that grow to 100,000 nodes.
+graphs that grow to 100,000 nodes.  Finished trainings are kept in ``--keep`` and not repeated, so a
+run that was killed goes on.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import torch
 from gnn_report import markdown, scaling_tables, summary, task_table
 from gnn_scaling import SIZES, measure
 from gnn_tasks import TASKS, named
-from gnn_training import contenders_of, run
+from gnn_training import contenders_of, kept
 
 from hsa_geo.errors import HSAError
 
@@ -61,7 +62,8 @@ def main(argv: list[str] | None = None) -> int:
         print(" ".join(f"error: {error}".split()), file=sys.stderr)
         return 1
     report["seconds"] = time.perf_counter() - begin
-    print(f"{report['seconds']:.0f} s")
+    report["trained_seconds"] = sum(run["seconds"] for run in report["runs"])
+    print(f"{report['seconds']:.0f} s, trainings {report['trained_seconds']:.0f} s of processors")
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
         (args.out / "gnn_pipeline.json").write_text(json.dumps(report, indent=1) + "\n")
@@ -78,13 +80,14 @@ def parsed(argv: list[str] | None) -> argparse.Namespace:
     add("--tasks", nargs="+", choices=TASKS, help="some of the generated tasks and KarateClub")
     add("--dataset", metavar="NAME", help="only this: a task, Cora, CiteSeer, PubMed or a TU name")
     add("--root", type=Path, default=Path("data/pyg"), help="folder for what PyG fetches")
+    add("--keep", type=Path, default=Path("runs/gnn_pipeline"), help="folder of finished trainings")
     add("--local", choices=("gin", "gcn"), help="message passing (default: the task's own)")
     add("--epochs", type=int, help="passes over the training graphs (default: the task's own)")
     add("--seeds", type=int, help="number of seeds (default: 5; with --quick 1)")
     add("--workers", type=int, default=min(2, os.cpu_count() or 1), help="training processes")
     add("--sizes", type=int, nargs="*", help="nodes of the growing graphs; none: leave them out")
     add("--memory", type=float, default=8.0, help="GB by which a step may grow memory (8)")
-    add("--seconds", type=float, default=60.0, help="seconds for two steps of a model (60)")
+    add("--seconds", type=float, default=60.0, help="processor seconds for steps of a model (60)")
     add("--threads", type=int, default=1, help="threads of the steps on growing graphs (1)")
     add("--out", type=Path, help="folder for gnn_pipeline.json and .md")
     args = parser.parse_args(argv)
@@ -121,7 +124,9 @@ def trained(args: argparse.Namespace) -> list[dict[str, Any]]:
         args.workers, mp_context=multiprocessing.get_context("spawn"), initializer=one_thread
     ) as pool:
         futures = {
-            pool.submit(run, *job, epochs=args.epochs or epochs.get(job[0]), **options): job
+            pool.submit(
+                kept, args.keep, *job, epochs=args.epochs or epochs.get(job[0]), **options
+            ): job
             for job in jobs
         }
         try:

@@ -132,7 +132,10 @@ def scaling_tables(scaling: dict[str, Any]) -> list[Table]:
     limits, rows = scaling["limits"], scaling["rows"]
     sizes = [f"{row['nodes']:,}" for row in rows]
     tables = []
-    for key, title in (("seconds", "Seconds of a training step"), ("bytes", "Memory, MB")):
+    for key, title in (
+        ("seconds", "Processor seconds of a training step"),
+        ("bytes", "Memory, MB"),
+    ):
         cells = []
         for name, (label, _, _) in MODELS.items():
             found = [row["results"][name] for row in rows]
@@ -176,10 +179,12 @@ def markdown(report: dict[str, Any]) -> str:
         lines.append(
             f"Two blocks of 64 channels with GCN, {min(counts):,} to {max(counts):,} parameters, "
             f"forward and backward of the whole graph on {limits['threads']} thread(s), each in a "
-            f"process of its own: median of up to three steps. Memory is by how much the process "
+            f"process of its own: median of up to three steps, in processor seconds. Memory is by how much the process "
             f"grew at most in its first step; it may grow by {limits['gigabytes']:g} GB and take "
-            f"{limits['seconds']:g} s; a dash means that a smaller graph was too much already.\n"
+            f"{limits['seconds']:g} s in all; a dash means that a smaller graph was too much already.\n"
         )
     what = ", ".join(f"{name} {value}" for name, value in report["machine"].items())
-    lines.append(f"Measured in {report['seconds']:.0f} s with {what}.\n")
+    lines.append(
+        f"The trainings took {report['trained_seconds']:.0f} processor seconds, on {what}.\n"
+    )
     return "\n".join(lines)

@@ -178,13 +178,13 @@ def relay(k: int, colours: int, rng: np.random.Generator, *, each: bool = False)
 def districts(k: int, rng: np.random.Generator) -> Data:
     """Which of two colours has the majority in more communities, whatever their sizes?
 
-    K communities of 4 to 40 nodes; nodes hold their colour alone.
+    K communities of 4 to 24 nodes; nodes hold their colour alone.
 
     Example:
         >>> districts(9, np.random.default_rng(0)).y.shape
         torch.Size([1])
     """
-    community, edge = villages(rng.integers(4, 41, k), rng)
+    community, edge = villages(rng.integers(4, 25, k), rng)
     colour, most = paint(community, 2, 0.7, rng)
     x = torch.eye(2)[torch.from_numpy(colour)]
     return Data(x=x, edge_index=edge, y=torch.tensor([int(2 * most.sum() > k)]))
@@ -224,7 +224,7 @@ TASKS: dict[str, Callable[[np.random.Generator], Task]] = {
     "ring": _generated(lambda rng: ring(32, 10, rng), (400, 200), classes=10),
     "relay": _generated(lambda rng: relay(12, 4, rng), (300, 60), classes=4),
     "relay_each": _generated(lambda rng: relay(12, 4, rng, each=True), (300, 60), classes=4),
-    "districts": _generated(lambda rng: districts(9, rng), (300, 200), classes=2, level="graph"),
+    "districts": _generated(lambda rng: districts(9, rng), (240, 200), classes=2, level="graph"),
     "karate": karate,
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +16,8 @@ from gnn_tasks import HIERARCHIES, Task, named, with_hierarchies
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
+
+import hsa_geo
 
 
 @dataclass(frozen=True)
@@ -151,8 +155,10 @@ def run(
         epochs: Number of epochs. (default: the task's own)
 
     Returns:
-        ``task``, ``seed``, and for each contender accuracy, loss, parameters and seconds.
+        ``task``, ``seed``, processor ``seconds`` of it all, and for each contender accuracy, loss,
+        parameters and seconds of its training.
     """
+    begin = time.process_time()
     plain = named(task, root, np.random.default_rng(seed))
     settings = settings_of(task, plain.level)
     settings = replace(settings, local=local or settings.local, epochs=epochs or settings.epochs)
@@ -179,4 +185,29 @@ def run(
             "parameters": model.num_parameters,
             "seconds": seconds,
         }
-    return {"task": task, "seed": seed, "results": results}
+    seconds = time.process_time() - begin
+    return {"task": task, "seed": seed, "seconds": seconds, "results": results}
+
+
+def kept(folder: Path, task: str, seed: int, **options: Any) -> dict[str, Any]:
+    """:func:`run`, or what it said when it ran with this very code and options before.
+
+    Args:
+        folder: Where results are kept.
+        task, seed: As in :func:`run`.
+        **options: Further arguments of :func:`run`.
+    """
+    here = Path(__file__)
+    recipe = [hsa_geo.__version__, torch.__version__, repr(sorted(options.items()))]
+    recipe += [here.with_name(f"gnn_{name}.py").read_text() for name in ("layers", "tasks")]
+    key = hashlib.sha256("\n".join([*recipe, here.read_text()]).encode()).hexdigest()[:8]
+    file = folder / f"{task}_{seed}_{key}.json"
+    if file.exists():
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+    result = run(task, seed, **options)
+    folder.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(result))
+    part.replace(file)
+    return result

@@ -124,7 +124,7 @@ def features(
                 "several attributes each must be a number or a vector."
             )
         column = cast(
-            _stacked(rows, leaves, attribute), dtype, attribute, lambda i: _node(leaves[i])
+            _stacked(rows, leaves, attribute), dtype, str(attribute), lambda i: _node(leaves[i])
         )
         columns.append(column.unsqueeze(-1) if column.dim() == 1 else column)
     if not columns:
@@ -136,7 +136,7 @@ def _node(label: Hashable) -> str:
     return f"node {shown(label)}"
 
 
-def _stacked(rows: list[Any], leaves: Sequence[Hashable], attribute: str) -> torch.Tensor:
+def _stacked(rows: list[Any], leaves: Sequence[Hashable], attribute: Any) -> torch.Tensor:
     """Rows as one tensor of the type that holds them all; none may change by that."""
     stacked = np.stack(rows)
     if len({row.dtype for row in rows}) > 1:

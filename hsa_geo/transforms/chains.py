@@ -10,6 +10,7 @@ from torch_geometric.transforms import BaseTransform
 
 from hsa_geo.data import Domain, SignalTree
 from hsa_geo.data.forest import Forest
+from hsa_geo.transforms.arguments import flag
 from hsa_geo.transforms.attach import check_tree
 from hsa_geo.transforms.rebuild import NewTree, reading_order, rebuild
 
@@ -49,7 +50,7 @@ class ContractChains(BaseTransform):
     """
 
     def __init__(self, keep_positions: bool = True) -> None:
-        self.keep_positions = keep_positions
+        self.keep_positions = flag(keep_positions, "keep_positions")
 
     def forward(self, data: Any) -> SignalTree:
         """The tree without chains."""

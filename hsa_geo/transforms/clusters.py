@@ -17,6 +17,7 @@ from hsa_geo.builders.communities import stack_partitions
 from hsa_geo.data import Domain, SignalTree
 from hsa_geo.data.canonical import leaf_spans, levels_of
 from hsa_geo.errors import BuilderError, LimitError, UnsupportedError
+from hsa_geo.transforms.arguments import attribute, counts, flag, seed_or_none
 from hsa_geo.transforms.attach import attach_hierarchy, check_graph
 from hsa_geo.transforms.communities import partitioned
 
@@ -56,7 +57,7 @@ class ClusterHierarchy(BaseTransform):
             over the nodes below, in a ``SEQUENCE`` or ``GRID2D``. (default: :obj:`False`)
         add_links (bool): Give siblings the ``GRAPH`` domain and links where edges join them, as
             :class:`CommunityHierarchy` does. (default: :obj:`False`: a ``SET``)
-        seed (int): Seed of k-means. (default: ``0``)
+        seed (int, optional): Seed of k-means, None for a random one. (default: ``0``)
 
     Raises:
         MissingPackageError: If scikit-learn is not installed.
@@ -89,7 +90,7 @@ class ClusterHierarchy(BaseTransform):
         linkage: Literal["ward", "average", "complete", "single"] = "ward",
         add_pos: bool = False,
         add_links: bool = False,
-        seed: int = 0,
+        seed: int | None = 0,
     ) -> None:
         if method not in ("kmeans", "agglomerative"):
             raise UnsupportedError(f"method={method!r}: use 'kmeans' or 'agglomerative'.")
@@ -99,14 +100,16 @@ class ClusterHierarchy(BaseTransform):
             )
         if sizes is not None and branching is not None:
             raise BuilderError("sizes and branching are both given: give one of them.")
+        self.attr = attribute(attr, "attr")
+        self.add_pos, self.add_links = flag(add_pos, "add_pos"), flag(add_links, "add_links")
         if add_pos and add_links:
             raise BuilderError(
                 "add_pos and add_links are both given, but siblings lie in one domain: give one."
             )
         self.sizes = None if sizes is None else counts(sizes, "sizes")
         self.branching = counts([8 if branching is None else branching], "branching", least=2)[0]
-        self.attr, self.method, self.linkage = attr, method, linkage
-        self.add_pos, self.add_links, self.seed = add_pos, add_links, seed
+        self.method, self.linkage = method, linkage
+        self.seed = seed_or_none(seed, bits=32)
 
     def forward(self, data: Any) -> SignalTree:
         """The graph with its hierarchy."""
@@ -159,24 +162,6 @@ class ClusterHierarchy(BaseTransform):
         return f"{self.__class__.__name__}({self.attr!r}, {how}, method={self.method!r})"
 
 
-def counts(values: Any, name: str, least: int = 1) -> tuple[int, ...]:
-    """Whole numbers from ``least`` on, or a BuilderError.
-
-    Example:
-        >>> counts([8, 2], "sizes")
-        (8, 2)
-    """
-    try:
-        found = tuple(values)
-    except TypeError:
-        found = (values,)
-    for value in found:
-        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        if not whole or value < least:
-            raise BuilderError(f"{name} has the value {value!r}: give whole numbers from {least}.")
-    return tuple(map(int, found))
-
-
 def shrinking(n: int, branching: int) -> list[int]:
     """Numbers of groups, level by level, when each holds ``branching`` of those below.
 
@@ -191,7 +176,7 @@ def shrinking(n: int, branching: int) -> list[int]:
     return sizes
 
 
-def _kmeans(points: Reals, sizes: list[int], seed: int) -> list[Ints]:
+def _kmeans(points: Reals, sizes: list[int], seed: int | None) -> list[Ints]:
     labels, levels = np.arange(len(points)), []
     centres, weight = points, np.ones(len(points))
     for k in sizes:
@@ -206,7 +191,7 @@ def _kmeans(points: Reals, sizes: list[int], seed: int) -> list[Ints]:
     return levels
 
 
-def _clusters(points: Reals, weight: Reals, k: int, seed: int) -> Ints:
+def _clusters(points: Reals, weight: Reals, k: int, seed: int | None) -> Ints:
     """About k clusters, numbered from 0; many of them are found within a few large ones."""
     cluster = require("sklearn.cluster", extra="transforms", purpose="clustering nodes")
 

@@ -11,6 +11,7 @@ from torch_geometric.utils import is_undirected
 
 from hsa_geo.builders.communities import nested_louvain, sibling_links, stack_partitions
 from hsa_geo.data import Domain, SignalTree
+from hsa_geo.transforms.arguments import attribute_or_none, flag, seed_or_none
 from hsa_geo.transforms.attach import attach_hierarchy, check_graph, graph_edges
 
 __all__ = ["CommunityHierarchy", "partitioned"]
@@ -65,8 +66,8 @@ class CommunityHierarchy(BaseTransform):
         add_links: bool = False,
         seed: int | None = 0,
     ) -> None:
-        self.resolutions, self.weight = resolutions, weight
-        self.add_links, self.seed = add_links, seed
+        self.resolutions, self.weight = resolutions, attribute_or_none(weight, "weight")
+        self.add_links, self.seed = flag(add_links, "add_links"), seed_or_none(seed)
 
     def forward(self, data: Any) -> SignalTree:
         """The graph with its hierarchy."""

@@ -12,6 +12,7 @@ from torch_geometric.transforms import BaseTransform
 
 from hsa_geo.data import Domain, SignalTree
 from hsa_geo.errors import BuilderError, DomainError, ShapeError
+from hsa_geo.transforms.arguments import attributes, flag
 from hsa_geo.transforms.attach import attach_hierarchy, check_graph
 from hsa_geo.transforms.communities import partitioned
 from hsa_geo.transforms.rebuild import sibling_ranks
@@ -46,10 +47,10 @@ class AttributeHierarchy(BaseTransform):
     """
 
     def __init__(self, keys: str | Sequence[str], *, add_links: bool = False) -> None:
-        self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
+        self.keys = attributes(keys, "keys")
         if not self.keys:
             raise BuilderError("keys names no attribute: give one or several.")
-        self.add_links = add_links
+        self.add_links = flag(add_links, "add_links")
 
     def forward(self, data: Any) -> SignalTree:
         """The graph with its hierarchy."""
@@ -124,14 +125,16 @@ class GivenHierarchy(BaseTransform):
     ) -> None:
         if (parent is None) == (partitions is None):
             raise BuilderError("give either parent or partitions, and not both.")
+        self.add_links = flag(add_links, "add_links")
         if add_links and parent is not None:
             raise BuilderError("add_links goes with partitions: attach parent with tree_link.")
         if domain not in (Domain.SET, Domain.GRAPH, Domain.SEQUENCE):
             raise DomainError(f"domain={domain!r}: use SET, GRAPH or SEQUENCE.")
+        domain = Domain(domain)
         if add_links and domain is Domain.SEQUENCE:
             raise BuilderError("add_links makes the domain GRAPH, but domain is SEQUENCE.")
         self.parent, self.partitions = parent, partitions
-        self.domain, self.add_links = domain, add_links
+        self.domain = domain
 
     def forward(self, data: Any) -> SignalTree:
         """The graph with its hierarchy."""

@@ -14,9 +14,9 @@ from torch_geometric.transforms import BaseTransform
 from hsa_geo._optional import require
 from hsa_geo.builders._louvain import coalesce
 from hsa_geo.data import SignalTree
-from hsa_geo.errors import BuilderError, MissingPackageError
+from hsa_geo.errors import BuilderError, MissingPackageError, UnsupportedError
+from hsa_geo.transforms.arguments import attribute_or_none, counts, flag, seed_or_none
 from hsa_geo.transforms.attach import check_graph, graph_edges
-from hsa_geo.transforms.clusters import counts
 from hsa_geo.transforms.communities import partitioned
 
 __all__ = ["MetisHierarchy"]
@@ -40,18 +40,20 @@ class MetisHierarchy(BaseTransform):
         weight (str, optional): Attribute with the edges' weights, whole numbers from 0.
             (default: every edge counts 1)
         add_links (bool): As in :class:`CommunityHierarchy`. (default: :obj:`False`)
-        seed (int): Seed of pymetis; pyg_lib has one of its own. (default: ``0``)
+        seed (int, optional): Seed of pymetis, 0 if not given; pyg_lib takes none.
+            (default: :obj:`None`)
 
     Raises:
         MissingPackageError: If neither package is installed.
         BuilderError: If the graph has no nodes or no ``edge_index``, or an argument does not fit.
-        UnsupportedError: If it is no single ``Data``, or has a hierarchy already.
+        UnsupportedError: If it is no single ``Data``, or has a hierarchy already; or if a seed is
+            given but only pyg_lib is installed.
 
     Example:
         >>> from torch_geometric.data import Data
         >>> path = torch.stack([torch.arange(7), torch.arange(1, 8)])
         >>> data = Data(edge_index=torch.cat([path, path.flip(0)], dim=1), num_nodes=8)
-        >>> MetisHierarchy(2)(data)  # doctest: +SKIP
+        >>> MetisHierarchy(2)(data)
         SignalTree(leaves=8, nodes=11, depth=2, edge_index=[2, 14])
     """
 
@@ -61,10 +63,11 @@ class MetisHierarchy(BaseTransform):
         weight: str | None = None,
         *,
         add_links: bool = False,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         self.num_parts = counts(num_parts, "num_parts")
-        self.weight, self.add_links, self.seed = weight, add_links, seed
+        self.weight = attribute_or_none(weight, "weight")
+        self.add_links, self.seed = flag(add_links, "add_links"), seed_or_none(seed, bits=31)
 
     def forward(self, data: Any) -> SignalTree:
         """The graph with its hierarchy."""
@@ -101,7 +104,7 @@ class MetisHierarchy(BaseTransform):
         return f"{self.__class__.__name__}(num_parts={self.num_parts})"
 
 
-def _metis(ptr: Ints, col: Ints, weight: Ints, size: Ints, parts: int, seed: int) -> Ints:
+def _metis(ptr: Ints, col: Ints, weight: Ints, size: Ints, parts: int, seed: int | None) -> Ints:
     """Part of every node of a graph in compressed rows, both directions of each edge stored."""
     if len(col) == 0:  # nothing to cut
         return np.arange(len(size)) * parts // len(size)
@@ -111,12 +114,16 @@ def _metis(ptr: Ints, col: Ints, weight: Ints, size: Ints, parts: int, seed: int
         graph = {"xadj": ptr.tolist(), "adjncy": col.tolist()}
         if hasattr(pymetis, "CSRAdjacency"):  # from 2025.2 on
             graph = {"adjacency": pymetis.CSRAdjacency(*graph.values())}
+        chosen = pymetis.Options(seed=seed or 0)
         options = {"vweights": size.tolist(), "eweights": weight.tolist()}
-        labels = pymetis.part_graph(parts, **graph, **options, options=pymetis.Options(seed=seed))[
-            1
-        ]
+        labels = pymetis.part_graph(parts, **graph, **options, options=chosen)[1]
         return np.asarray(labels, dtype=np.int64)
     if find_spec("pyg_lib") is not None:
+        if seed is not None:
+            raise UnsupportedError(
+                f"seed={seed} is given, but pyg_lib takes none: run `pip install pymetis`, or "
+                "leave it out."
+            )
         pyg_lib = require("pyg_lib", extra="transforms", purpose="METIS")
         tensors = [torch.from_numpy(a) for a in (ptr, col)]
         labels = pyg_lib.partition.metis(

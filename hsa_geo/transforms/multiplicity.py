@@ -16,6 +16,7 @@ from hsa_geo.data.contraction import check_weights
 from hsa_geo.data.forest import Forest
 from hsa_geo.data.store import Kind, kind_of
 from hsa_geo.errors import BuilderError, LimitError, UnsupportedError
+from hsa_geo.transforms.arguments import attributes, counts
 from hsa_geo.transforms.attach import check_tree
 from hsa_geo.transforms.rebuild import reading_canonical, reading_order
 
@@ -43,7 +44,7 @@ class MergeEqualLeaves(BaseTransform):
 
     Raises:
         UnsupportedError: If the input is no single SignalTree, or an attribute cannot be compared.
-        BuilderError: If an attribute in ``attrs`` is missing.
+        BuilderError: If ``attrs`` are no names, or one is missing.
 
     Example:
         >>> tree = SignalTree.from_parents([3, 3, 3, -1], x=torch.tensor([[1.0], [2.0], [1.0]]))
@@ -53,7 +54,7 @@ class MergeEqualLeaves(BaseTransform):
     """
 
     def __init__(self, attrs: Sequence[str] | None = None) -> None:
-        self.attrs = (attrs,) if isinstance(attrs, str) else attrs and tuple(attrs)
+        self.attrs = None if attrs is None else attributes(attrs, "attrs")
 
     def forward(self, data: Any) -> SignalTree:
         """The tree with equal leaves merged."""
@@ -120,6 +121,7 @@ class RepeatLeaves(BaseTransform):
 
     Raises:
         LimitError: If there would be more than ``max_leaves``.
+        BuilderError: If ``max_leaves`` is no whole number from 1.
         UnsupportedError: If the input is no single SignalTree, or a leaf with a weight has edges,
             links, or is referred to by ``{name}_node``: which of the copies would have them?
 
@@ -130,7 +132,7 @@ class RepeatLeaves(BaseTransform):
     """
 
     def __init__(self, max_leaves: int = 1_000_000) -> None:
-        self.max_leaves = max_leaves
+        self.max_leaves = counts([max_leaves], "max_leaves")[0]
 
     def forward(self, data: Any) -> SignalTree:
         """The tree without weights."""

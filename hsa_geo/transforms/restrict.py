@@ -13,6 +13,7 @@ from torch_geometric.transforms import BaseTransform
 from hsa_geo.data import SignalTree
 from hsa_geo.data.forest import Forest
 from hsa_geo.errors import BuilderError, ShapeError, UnsupportedError
+from hsa_geo.transforms.arguments import attribute
 from hsa_geo.transforms.attach import check_graph, check_tree, with_attributes
 
 __all__ = ["RestrictHierarchy"]
@@ -67,7 +68,7 @@ class RestrictHierarchy(BaseTransform):
         tree = check_tree(tree, "RestrictHierarchy")
         forest = Forest.of(tree)
         values = {key: value for key, value in tree.to_dict().items() if value is not None}
-        self.key, self.num_leaves = key, tree.num_leaves
+        self.key, self.num_leaves = attribute(key, "key"), tree.num_leaves
         self._parent = forest.parent
         self._column = np.zeros(forest.num_nodes, dtype=np.int64)  # of each child in tree_index
         self._column[forest.edge_child] = np.arange(len(forest.edge_child))

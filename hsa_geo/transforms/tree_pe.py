@@ -16,8 +16,8 @@ from hsa_geo.builders._louvain import coalesce
 from hsa_geo.data import Domain, SignalTree
 from hsa_geo.data.forest import Forest
 from hsa_geo.errors import BuilderError, ShapeError, UnsupportedError
+from hsa_geo.transforms.arguments import counts, flag
 from hsa_geo.transforms.attach import check_tree
-from hsa_geo.transforms.clusters import counts
 
 __all__ = ["AddTreePE"]
 
@@ -82,7 +82,7 @@ class AddTreePE(BaseTransform):
         if method not in ("laplacian", "random_walk"):
             raise UnsupportedError(f"method={method!r}: use 'laplacian' or 'random_walk'.")
         self.method, self.k = method, counts([k], "k")[0]
-        self.weighted, self.cat = weighted, cat
+        self.weighted, self.cat = flag(weighted, "weighted"), flag(cat, "cat")
 
     def forward(self, data: Any) -> SignalTree:
         """The tree with its encodings."""

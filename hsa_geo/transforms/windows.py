@@ -13,8 +13,8 @@ from hsa_geo.data import Domain, SignalTree
 from hsa_geo.data.canonical import reading_starts
 from hsa_geo.data.forest import Forest
 from hsa_geo.errors import DomainError
+from hsa_geo.transforms.arguments import counts
 from hsa_geo.transforms.attach import check_tree
-from hsa_geo.transforms.clusters import counts
 from hsa_geo.transforms.rebuild import NewTree, reading_order, rebuild
 
 __all__ = ["Rewindow"]

@@ -86,17 +86,19 @@ def _shown(value: Any) -> str:
 class FromBytes(random.Random):
     """Random numbers that are read from bytes, for a fuzzer that is guided by coverage.
 
-    When the bytes are used up, the rest is zeros: the first choice everywhere.
+    When the bytes are used up, a generator seeded by them goes on.
     """
 
     def __new__(cls, data: bytes) -> FromBytes:
         return super().__new__(cls, 0)
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
+        self.data, self.at, self.rest = data, 0, random.Random(data)
         super().__init__(0)
 
     def getrandbits(self, k: int, /) -> int:
+        if self.at >= len(self.data):
+            return self.rest.getrandbits(k)
         count = -(-k // 8)
         part = self.data[self.at : self.at + count]
         self.at += count
