@@ -177,11 +177,12 @@ def markdown(report: dict[str, Any]) -> str:
         lines += [table.markdown() for table in scaling_tables(report["scaling"])]
         limits, counts = report["scaling"]["limits"], report["scaling"]["parameters"].values()
         lines.append(
-            f"Two blocks of 64 channels with GCN, {min(counts):,} to {max(counts):,} parameters, "
+            f"Two blocks of 64 channels with GCN, {min(counts):,} to {max(counts):,} parameters: "
             f"forward and backward of the whole graph on {limits['threads']} thread(s), each in a "
-            f"process of its own: median of up to three steps, in processor seconds. Memory is by how much the process "
-            f"grew at most in its first step; it may grow by {limits['gigabytes']:g} GB and take "
-            f"{limits['seconds']:g} s in all; a dash means that a smaller graph was too much already.\n"
+            "process of its own; the median of up to three steps, in processor seconds. Memory is "
+            "by how much the process grew at most in its first step; it may grow by "
+            f"{limits['gigabytes']:g} GB and take {limits['seconds']:g} s in all. A dash means that "
+            "a smaller graph was too much already.\n"
         )
     what = ", ".join(f"{name} {value}" for name, value in report["machine"].items())
     lines.append(
