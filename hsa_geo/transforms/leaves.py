@@ -32,8 +32,8 @@ class DropLeaves(BaseTransform):
     Args:
         p (float, optional): Probability that a leaf goes, from 0 to 1.
             (default: ``0.1`` without ``mask``)
-        mask (str, optional): In place of ``p`` and ``seed``: leaf attribute ``[N]`` bool, True where a leaf
-            goes. (default: :obj:`None`)
+        mask (str, optional): In place of ``p`` and ``seed``: leaf attribute ``[N]`` bool, True
+            where a leaf goes. (default: :obj:`None`)
         seed (int, optional): Draw the same for every tree of a size; otherwise PyTorch's own
             generator draws, as in PyG's random transforms. (default: :obj:`None`)
 
@@ -151,12 +151,11 @@ class MaskLeaves(BaseTransform):
         if kind is Kind.MODALITY:
             mask = mask[values[f"{key.removesuffix('x')}index"]]
         value = torch.as_tensor(self.value, device=rows.device)
+        fits = rows.is_complex() or not value.is_complex()
         try:
-            same = value.to(rows.dtype)
-            fits = torch.equal(same.to(value.dtype), value) or (
-                rows.is_floating_point() and not value.is_complex()
-            )
-            row = same.expand(rows.shape[1:])
+            same = value.to(rows.dtype) if fits else rows
+            fits &= rows.is_floating_point() or torch.equal(same.to(value.dtype), value)
+            row = same.expand(rows.shape[1:]) if fits else rows
         except RuntimeError:
             fits = False
         if not fits:
@@ -245,7 +244,8 @@ def _highest_below(forest: Forest, value: NDArray[np.int64]) -> NDArray[np.int64
 
 def _mask_of(tree: SignalTree, key: str) -> Tensor:
     mask = tree.to_dict().get(key)
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or len(mask) != tree.num_leaves:
+    of_leaves = isinstance(mask, Tensor) and mask.shape == (tree.num_leaves,)
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or not of_leaves:
         what = "missing" if mask is None else f"a {type(mask).__name__}"
         if isinstance(mask, Tensor):
             what = f"{mask.dtype} {list(mask.shape)}"

@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import grid
 from transform_cases import graph_of, two_triangles
 
-from hsa_geo.errors import BuilderError, MissingPackageError
+from hsa_geo.errors import BuilderError, MissingPackageError, UnsupportedError
 from hsa_geo.transforms import MetisHierarchy, metis
 
 
@@ -93,4 +93,6 @@ def test_pyg_lib_is_asked_as_it_is_documented(monkeypatch):
     assert asked["rowptr"].tolist() == [0, 1, 3, 5, 6]
     assert asked["col"].tolist() == [1, 0, 2, 1, 3, 2]
     assert asked["nodes"].tolist() == [1] * 4
+    with pytest.raises(UnsupportedError, match="seed=0 is given, but pyg_lib takes none"):
+        MetisHierarchy(2, seed=0)(two_triangles())
     assert asked["edges"].tolist() == [2] * 6  # both directions of each are one edge of weight 2

@@ -113,7 +113,7 @@ def test_values():
 
 @pytest.mark.parametrize("transform", [DropLeaves, MaskLeaves])
 def test_arguments(transform):
-    for p in (-0.1, 1.1, float("nan"), "half", None):
+    for p in (-0.1, 1.1, float("nan"), "half", [0.5]):
         with pytest.raises(BuilderError, match="is no probability"):
             transform(p)
     with pytest.raises(UnsupportedError, match="takes a SignalTree"):
