@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import numpy as np
 import pytest
@@ -255,8 +254,6 @@ def test_anything_gives_a_tree_or_a_typed_error(thing, n):
 
 def test_a_million_steps():
     x = torch.zeros(1_000_000, 8)
-    start = time.perf_counter()
     tree = from_sequence(x, 4)
-    assert time.perf_counter() - start < 1  # 0.06 s
     assert tree.x is x
     assert tree.num_tree_nodes == 1_333_337

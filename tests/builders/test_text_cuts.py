@@ -185,4 +185,4 @@ def test_no_text_takes_the_library_quadratic_time(unit: str) -> None:
     text = unit * (100_000 // len(unit)) + " end"
     start = time.perf_counter()
     from_text(text, sentences="sentencex", paragraphs=None, names=False)
-    assert time.perf_counter() - start < 3
+    assert time.perf_counter() - start < 30  # quadratic time takes minutes
