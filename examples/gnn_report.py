@@ -181,8 +181,8 @@ def markdown(report: dict[str, Any]) -> str:
             f"forward and backward of the whole graph on {limits['threads']} thread(s), each in a "
             "process of its own; the median of up to three steps, in processor seconds. Memory is "
             "by how much the process grew at most in its first step; it may grow by "
-            f"{limits['gigabytes']:g} GB and take {limits['seconds']:g} s in all. A dash means that "
-            "a smaller graph was too much already.\n"
+            f"{limits['gigabytes']:g} GB and take {limits['seconds']:g} s in all. A dash means "
+            "that a smaller graph was too much already.\n"
         )
     what = ", ".join(f"{name} {value}" for name, value in report["machine"].items())
     lines.append(

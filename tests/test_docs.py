@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import io
+import random
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,6 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 PACKAGES = [
     *("data", "ops", "nn", "builders", "transforms", "datasets", "explain", "testing", "errors"),
 ]
-
-#: Names of the pages that ran.  PyG's Sequential takes the forward of one that is gone if the new one
-#: happens to lie at the same address, so none goes.
-ALIVE: list[dict[str, object]] = []
 
 FENCE = re.compile(r"(`{3,})(.*)")
 
@@ -58,7 +55,7 @@ def blocks_of(markdown: str) -> list[Block]:
 def run_page(page: Path) -> None:
     """Run a page's Python blocks in order; a text block right behind one is what it prints."""
     namespace = {"__name__": "__page__"}
-    ALIVE.append(namespace)
+    random.seed(page.name)  # PyG names a Sequential by a random number, and mixes up equal names
     blocks = blocks_of(page.read_text(encoding="utf-8"))
     for block, after in zip(blocks, [*blocks[1:], None]):
         if block.language != "python":
