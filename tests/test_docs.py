@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import io
-import random
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +54,6 @@ def blocks_of(markdown: str) -> list[Block]:
 def run_page(page: Path) -> None:
     """Run a page's Python blocks in order; a text block right behind one is what it prints."""
     namespace = {"__name__": "__page__"}
-    random.seed(page.name)  # PyG names a Sequential by a random number, and mixes up equal names
     blocks = blocks_of(page.read_text(encoding="utf-8"))
     for block, after in zip(blocks, [*blocks[1:], None]):
         if block.language != "python":
