@@ -233,9 +233,7 @@ def test_what_does_not_fit_is_named():
     tree = SignalTree.from_parents([2, 2, -1])
     encoder, conv = HSAEncoder(8, 1, heads=2), HSAConv(8, 4)
     for layer in (encoder, conv):
-        with pytest.raises(
-            ShapeError, match=r"x has dtype torch.float64 but .*float32"
-        ):
+        with pytest.raises(ShapeError, match=r"x has dtype torch.float64 but .*float32"):
             layer(torch.zeros(2, 8, dtype=torch.float64), tree)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert layer(torch.zeros(2, 8), tree).shape[0] == 2
