@@ -1,6 +1,6 @@
 """Message passing and hierarchical attention in turns, against what else sees the whole graph.
 
-    python examples/gnn_pipeline.py                          # everything, about twelve minutes
+    python examples/gnn_pipeline.py                          # everything, about eleven minutes
     python examples/gnn_pipeline.py --quick                  # one seed, small graphs, two minutes
     python examples/gnn_pipeline.py --dataset Cora           # a dataset that PyG fetches
     python examples/gnn_pipeline.py --out docs/measured      # tables into files

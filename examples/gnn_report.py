@@ -147,9 +147,8 @@ def scaling_tables(scaling: dict[str, Any]) -> list[Table]:
         ["levels of communities", *(str(row["levels"] - 1) for row in rows)],
         ["pairs of siblings per node", *per_node],
         ["seconds to find the hierarchy", *(f"{row['hierarchy_seconds']:.2f}" for row in rows)],
-        ["seconds to plan the attention", *(f"{row['plan_seconds']:.2f}" for row in rows)],
     ]
-    return [*tables, Table("The hierarchies, each found and planned once", ["", *sizes], cells)]
+    return [*tables, Table("The hierarchies, each found once", ["", *sizes], cells)]
 
 
 def _cell(at: dict[str, Any], key: str, limits: dict[str, Any]) -> str:
