@@ -87,13 +87,18 @@ class ClusterHierarchy(BaseTransform):
         *,
         branching: int | None = None,
         method: Literal["kmeans", "agglomerative"] = "kmeans",
-        linkage: Literal["ward", "average", "complete", "single"] = "ward",
+        linkage: Literal["ward", "average", "complete", "single"] | None = None,
         add_pos: bool = False,
         add_links: bool = False,
         seed: int | None = 0,
     ) -> None:
         if method not in ("kmeans", "agglomerative"):
             raise UnsupportedError(f"method={method!r}: use 'kmeans' or 'agglomerative'.")
+        if method == "kmeans" and linkage is not None:
+            raise UnsupportedError(f"linkage={linkage!r} goes with method='agglomerative' only.")
+        if method == "agglomerative" and seed not in (0, None):
+            raise UnsupportedError(f"seed={seed!r}: 'agglomerative' draws nothing; leave it out.")
+        linkage = "ward" if linkage is None else linkage
         if linkage not in ("ward", "average", "complete", "single"):
             raise UnsupportedError(
                 f"linkage={linkage!r}: use 'ward', 'average', 'complete' or 'single'."
@@ -107,6 +112,8 @@ class ClusterHierarchy(BaseTransform):
                 "add_pos and add_links are both given, but siblings lie in one domain: give one."
             )
         self.sizes = None if sizes is None else counts(sizes, "sizes")
+        if self.sizes is not None and not self.sizes:
+            raise BuilderError(f"sizes={sizes!r} asks for no level: give one size or more.")
         self.branching = counts([8 if branching is None else branching], "branching", least=2)[0]
         self.method, self.linkage = method, linkage
         self.seed = seed_or_none(seed, bits=32)

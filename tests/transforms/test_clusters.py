@@ -116,7 +116,10 @@ def test_any_attribute():
         ({"branching": 1}, BuilderError, "branching has the value 1"),
         ({"sizes": [2], "branching": 2}, BuilderError, "give one of them"),
         ({"method": "dbscan"}, UnsupportedError, "method='dbscan'"),
-        ({"linkage": "near"}, UnsupportedError, "linkage='near'"),
+        ({"method": "agglomerative", "linkage": "near"}, UnsupportedError, "linkage='near'"),
+        ({"linkage": "ward"}, UnsupportedError, "linkage='ward' goes with"),
+        ({"method": "agglomerative", "seed": 3}, UnsupportedError, "seed=3"),
+        ({"sizes": []}, BuilderError, "asks for no level"),
         ({"add_pos": True, "add_links": True}, BuilderError, "siblings lie in one domain"),
     ],
 )
