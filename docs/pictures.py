@@ -35,7 +35,7 @@ def draw(page: Path) -> None:
         ax = plot_tree(namespace["tree"])
         path = DOCS / "pictures" / f"{picture}.svg"
         path.parent.mkdir(exist_ok=True)
-        ax.figure.savefig(path, metadata={"Date": None}, transparent=False)
+        ax.figure.savefig(path, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
         plt.close(ax.figure)
         print(path.relative_to(DOCS.parent))
 
