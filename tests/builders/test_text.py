@@ -4,7 +4,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from text_cases import ANY, PARTED, TEXTS, check, check_blanks, kids_of, named, pieces
 from torch_geometric.data import Batch
@@ -207,6 +207,7 @@ def test_a_sentence_without_end() -> None:
 
 @ROUNDS
 @given(text=TEXTS, limit=st.integers(2, 5))
+@example(text="0\x0c0。0。0", limit=2)
 def test_windows_keep_everything_else(text: str, limit: int) -> None:
     assume(words(text))
     tree, plain = from_text(text, max_group=limit), from_text(text)
@@ -215,7 +216,8 @@ def test_windows_keep_everything_else(text: str, limit: int) -> None:
     assert all(len(kids) <= limit for kids in kids_of(tree).values())
     assert torch.equal(tree.text_x, plain.text_x)
     for name in ("sentence", "paragraph"):
-        assert named(text, tree, name) == named(text, plain, name)
+        # Windows put some of them a level deeper, and ids go by level.
+        assert sorted(named(text, tree, name)) == sorted(named(text, plain, name))
     if all(len(kids) <= limit for kids in kids_of(plain).values()):
         assert torch.equal(tree.tree_index, plain.tree_index)
 
