@@ -93,7 +93,14 @@ def _values(x: Any) -> Tensor:
         assert isinstance(array, np.ndarray)
         if not array.flags.writeable or any(s < 0 or s % array.itemsize for s in array.strides):
             array = array.copy()
-        values = torch.from_numpy(array)
+        if array.dtype == np.ulonglong:  # another name of uint64, which torch does not know
+            array = array.astype(np.uint64)
+        try:
+            values = torch.from_numpy(array)
+        except TypeError:
+            raise BuilderError(
+                f"x has dtype {array.dtype}, which torch does not know: convert it first."
+            ) from None
         if isinstance(x, (list, tuple)) and values.dtype == torch.float64 and values.dim():
             values = cast(values, torch.float32, "x", lambda row: f"step {row}")
     if values.dim() == 0 or len(values) == 0:

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Batch
 
@@ -243,6 +243,7 @@ def test_windows_that_are_none(windows, message):
     st.integers(1, 6),
 )
 @settings(max_examples=150, deadline=None)
+@example(thing=2**63, n=1)
 def test_anything_gives_a_tree_or_a_typed_error(thing, n):
     for x, windows in [(torch.zeros(n, 1), thing), (thing, 2)]:
         try:
