@@ -111,7 +111,7 @@ def test_they_shrink_to_little():
     ],
 )
 def test_they_reach(strategy, wanted):
-    find(strategy, lambda found: bool(wanted(found)), settings=reaching)
+    assert wanted(find(strategy, lambda found: bool(wanted(found)), settings=reaching))
 
 
 def test_trees_of_signals_differ():
