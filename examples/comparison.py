@@ -1,0 +1,182 @@
+"""Many training runs, each in a process of its own, kept on disk; what the comparisons share.
+
+A *job* is a variant (a model, a baseline), a fold and a seed.  Its *record* says what was
+predicted for which test items, and what the run cost.  Records are files: a finished job is read,
+not repeated, so a comparison that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+#: Format of the records; others are made anew.
+SCHEMA = 1
+
+
+@dataclass(frozen=True, order=True)
+class Job:
+    """One run: the name of a variant, a fold of the data, a seed."""
+
+    variant: str
+    fold: int = 0
+    seed: int = 0
+
+    @property
+    def file(self) -> str:
+        """Name of the file of its record."""
+        return f"{self.variant}-fold{self.fold}-seed{self.seed}.json"
+
+
+@dataclass
+class Record:
+    """What one run gave.
+
+    Attributes:
+        variant, fold, seed: The job.
+        items: Ids of the test items.
+        predicted: What was said of each.
+        target: What is true of each.
+        validation: Metric on the validation part, which chose the epoch.
+        parameters: Number of trained parameters, 0 for what has none to speak of.
+        epochs: Epochs trained.
+        seconds_per_epoch: Time of an epoch, validation included.
+        seconds: Time of the whole run, reading the data included.
+        peak_bytes: Largest memory of the run's process.
+    """
+
+    variant: str
+    fold: int
+    seed: int
+    items: list[int]
+    predicted: list[int]
+    target: list[int]
+    validation: float = float("nan")
+    parameters: int = 0
+    epochs: int = 0
+    seconds_per_epoch: float = float("nan")
+    seconds: float = float("nan")
+    peak_bytes: int = 0
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right predictions."""
+        return float(np.mean(np.asarray(self.predicted) == np.asarray(self.target)))
+
+
+def recipe_key(*parts: Any) -> str:
+    """Eight digits that change with the settings that records are made of.
+
+    Args:
+        *parts: Dataclasses or anything that JSON can hold.
+
+    Returns:
+        The key; put records of different keys into different folders.
+    """
+    plain = [asdict(p) if is_dataclass(p) and not isinstance(p, type) else p for p in parts]
+    content = json.dumps([SCHEMA, plain], sort_keys=True, default=str)
+    return hashlib.sha256(content.encode()).hexdigest()[:8]
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    run: Callable[..., Record],
+    folder: Path,
+    *,
+    arguments: Iterable[Any] = (),
+    workers: int = 2,
+    console: Console | None = None,
+) -> list[Record]:
+    """Run the jobs that have no record yet, several at once, and return all records.
+
+    Every run gets a process of its own, so that its peak memory is its own, and an equal share of
+    the cores.
+
+    Args:
+        jobs: What to run; started in this order.
+        run: A function of a module, ``run(job, *arguments) -> Record``.
+        folder: Where the records are kept; made if missing.
+        arguments: Further arguments of ``run``; they are pickled.
+        workers: Processes at once.
+        console: Where the progress bar goes. (default: none)
+
+    Returns:
+        The records, in the order of the jobs.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    done = {job: _read(folder / job.file, job) for job in jobs}
+    todo = [job for job in jobs if done[job] is None]
+    arguments = tuple(arguments)
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
+    if hasattr(context, "set_forkserver_preload"):  # imports once, not in every run
+        context.set_forkserver_preload(["__main__", "torch", "hsa_geo.nn", "comparison"])
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with (
+        Progress(*columns, console=console, disable=console is None) as progress,
+        ThreadPoolExecutor(workers) as pool,
+    ):
+
+        def alone(job: Job) -> Record:
+            with ProcessPoolExecutor(1, mp_context=context) as process:
+                return process.submit(_work, run, job, folder, threads, arguments).result()
+
+        futures = {pool.submit(alone, job): job for job in todo}
+        bar = progress.add_task("runs", total=len(todo))
+        try:
+            for future in as_completed(futures):
+                done[futures[future]] = future.result()
+                progress.advance(bar)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # runs that have begun end and are kept
+            raise
+    return [record for job in jobs if (record := done[job]) is not None]
+
+
+def _work(
+    run: Callable[..., Record], job: Job, folder: Path, threads: int, arguments: tuple[Any, ...]
+) -> Record:
+    """One run, in its process; its record is complete on disk, or not there."""
+    torch.set_num_threads(threads)
+    begin = time.perf_counter()
+    record = run(job, *arguments)
+    record.seconds = time.perf_counter() - begin
+    record.peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux: KiB
+    path = folder / job.file
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps({"schema": SCHEMA, **asdict(record)}), encoding="utf-8")
+    part.replace(path)
+    return record
+
+
+def _read(path: Path, job: Job) -> Record | None:
+    """The record of a finished job, None where there is none that can be read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.pop("schema") != SCHEMA:
+            return None
+        record = Record(**content)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    same = (record.variant, record.fold, record.seed) == (job.variant, job.fold, job.seed)
+    return record if same else None
