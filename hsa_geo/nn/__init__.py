@@ -1,9 +1,18 @@
 """PyG layers and models over nested signals."""
 
+from hsa_geo.nn.ancestor_bias import AncestorBias
 from hsa_geo.nn.conv import HSAConv
 from hsa_geo.nn.deep_set import DeepSetConv
 from hsa_geo.nn.encoder import EncoderBlock, HSAEncoder
 from hsa_geo.nn.flat import FlatConv
+from hsa_geo.nn.leaf_features import LeafFeatures
+from hsa_geo.nn.modalities import (
+    FrozenModule,
+    LinearFeatures,
+    PatchConv,
+    Symbols,
+    WordEmbedding,
+)
 from hsa_geo.nn.models import SubtreeClassifier
 from hsa_geo.nn.pair_bias import OffsetBias
 from hsa_geo.nn.position import (
@@ -14,24 +23,34 @@ from hsa_geo.nn.position import (
 )
 from hsa_geo.nn.position_modules import FourierPosition, GraphPosition, LearnedPosition
 from hsa_geo.nn.readout import SubtreeReadout, subtree_mean
+from hsa_geo.nn.structure import PathPosition, StructureFeatures
 from hsa_geo.nn.tokens import TokenBags, TokenEncoder, token_bags
 
 __all__ = [
+    "AncestorBias",
     "DeepSetConv",
     "EncoderBlock",
     "FlatConv",
     "FourierPosition",
+    "FrozenModule",
     "GraphPosition",
     "HSAConv",
     "HSAEncoder",
+    "LeafFeatures",
     "LearnedPosition",
+    "LinearFeatures",
     "OffsetBias",
+    "PatchConv",
+    "PathPosition",
     "PositionEmbedding",
     "ReadingOrder",
+    "StructureFeatures",
     "SubtreeClassifier",
     "SubtreeReadout",
+    "Symbols",
     "TokenBags",
     "TokenEncoder",
+    "WordEmbedding",
     "register_position",
     "subtree_mean",
     "token_bags",

@@ -23,8 +23,8 @@ class FlatConv(nn.Module):
     With :class:`~hsa_geo.nn.HSAConv` it shares the input and output shapes, the arguments named
     below and, without positions and ``qk_norm``, the parameters, so that one's ``state_dict`` fits
     the other; on trees of depth one both compute the same.  It has no ``qk_norm``, ``energy``,
-    ``scale`` or ``backend``, takes no ``pos`` or ``pair_bias`` and returns no attention weights,
-    its ``dropout`` drops single weights rather than blocks, and its positions are those of
+    ``scale`` or ``backend``, takes no ``pos`` and returns no attention weights, its ``dropout``
+    drops single weights rather than blocks, and its positions and ``pair_bias`` are those of
     leaves.  Trees of a batch are padded to the longest and masked.
 
     Args:
@@ -38,6 +38,9 @@ class FlatConv(nn.Module):
         position (torch.nn.Module, optional): Maps a tree to embeddings ``[N, H or 1, P]`` of its
             leaves, which score e . e more, e.g. :class:`~hsa_geo.nn.ReadingOrder`.
             (default: :obj:`None`)
+        pair_bias (torch.nn.Module, optional): Maps a tree and rows of leaves ``[B, L]`` (one tree
+            in a line, -1 for none) to what their scores rise by ``[B, H or 1, L, L]``, e.g.
+            :class:`~hsa_geo.nn.AncestorBias`. (default: :obj:`None`)
 
     Example:
         >>> from hsa_geo.nn import ReadingOrder
@@ -55,12 +58,14 @@ class FlatConv(nn.Module):
         dropout: float = 0.0,
         bias: bool = True,
         position: nn.Module | None = None,
+        pair_bias: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.in_channels, self.out_channels = in_channels, out_channels
         self.heads, self.concat, self.dropout = heads, concat, dropout
         self.lin_qkv = Linear(in_channels, 3 * heads * out_channels, bias=False)
         self.position = position
+        self.pair_bias = pair_bias
         width = heads * out_channels if concat else out_channels
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
         self.reset_parameters()
@@ -69,6 +74,7 @@ class FlatConv(nn.Module):
         """Draw the parameters anew."""
         self.lin_qkv.reset_parameters()
         reset(self.position)
+        reset(self.pair_bias)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
@@ -99,6 +105,14 @@ class FlatConv(nn.Module):
             weight = plan.leaf_weight if order is None else plan.leaf_weight[order]
             more, _ = to_dense_batch(weight.to(q.dtype).log(), batch, batch_size=plan.num_trees)
             shown = more[:, None, None, :].masked_fill(~shown, -torch.inf)
+        if self.pair_bias is not None:
+            rows = torch.arange(plan.num_leaves, device=x.device) if order is None else order
+            lines, _ = to_dense_batch(rows, batch, fill_value=-1, batch_size=plan.num_trees)
+            bias = self.pair_bias(tree, lines).to(q.dtype)  # [B, H or 1, L, L]
+            if shown.dtype == torch.bool:
+                shown = bias.masked_fill(~shown, -torch.inf)
+            else:
+                shown = bias + shown
         out = nn.functional.scaled_dot_product_attention(
             q,
             k,
