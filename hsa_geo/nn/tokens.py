@@ -134,12 +134,16 @@ class TokenEncoder(nn.Module):
         torch.Size([2, 8])
     """
 
+    #: What :class:`~hsa_geo.nn.LeafFeatures` gives to the module.
+    reads = "tree"
+
     def __init__(self, num_ids: int, channels: int, dropout: float = 0.0) -> None:
         super().__init__()
         _check_dropout(dropout)
         if num_ids < 1 or channels < 1:
             raise ShapeError(f"num_ids={num_ids} and channels={channels} must be positive.")
         self.num_ids, self.channels, self.dropout = num_ids, channels, dropout
+        self.config = {"num_ids": num_ids, "channels": channels, "dropout": dropout}
         self.embed = nn.EmbeddingBag(2 * num_ids, channels, mode="sum", include_last_offset=True)
         self.reset_parameters()
 

@@ -14,10 +14,12 @@ from hsa_geo._optional import HAS_NUMBA
 from hsa_geo.data.kept import PackedPlan, check_packed, unpack_kept
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
+from hsa_geo.data.store import leaf_count
 from hsa_geo.errors import ShapeError
 
 __all__ = [
     "leaves_under",
+    "num_leaves",
     "num_pairs",
     "packed_plan",
     "pair_nodes",
@@ -52,6 +54,24 @@ def packed_plan(
         (2, 3)
     """
     return PackedPlan(_pack(tree_index, tree_level, leaf_weight), num_leaves, tree_level.size(0))
+
+
+def num_leaves(tree: SignalTree) -> int:
+    """Number of leaves N; within a graph a size that only its run will tell.
+
+    Args:
+        tree: A tree or a batch.
+
+    Returns:
+        N.
+
+    Example:
+        >>> num_leaves(SignalTree.from_parents([2, 2, -1]))
+        2
+    """
+    if within_compile(tree.tree_index):
+        return _leaf_rows(tree.tree_index, tree.tree_level).size(0)
+    return tree.num_leaves
 
 
 def num_pairs(plan: TreePlan | PackedPlan) -> int:
@@ -175,6 +195,16 @@ def _pack(tree_index: Tensor, tree_level: Tensor, leaf_weight: Tensor | None) ->
 @_pack.register_fake
 def _(tree_index: Tensor, tree_level: Tensor, leaf_weight: Tensor | None) -> Tensor:
     return tree_index.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+@torch.library.custom_op("hsa_geo::leaf_rows", mutates_args=(), device_types="cpu")
+def _leaf_rows(tree_index: Tensor, tree_level: Tensor) -> Tensor:
+    return tree_index.new_empty(leaf_count(tree_index, len(tree_level)), 0)
+
+
+@_leaf_rows.register_fake
+def _(tree_index: Tensor, tree_level: Tensor) -> Tensor:
+    return tree_index.new_empty(torch.library.get_ctx().new_dynamic_size(), 0)
 
 
 @torch.library.custom_op("hsa_geo::pair_rows", mutates_args=(), device_types="cpu")
