@@ -21,6 +21,7 @@ from hsa_geo.transforms.leaves import DropLeaves, MaskLeaves
 from hsa_geo.transforms.metis import MetisHierarchy
 from hsa_geo.transforms.multiplicity import MergeEqualLeaves, RepeatLeaves
 from hsa_geo.transforms.restrict import RestrictHierarchy
+from hsa_geo.transforms.shuffle import ShuffleHierarchy
 from hsa_geo.transforms.tree_pe import AddTreePE
 from hsa_geo.transforms.windows import Rewindow
 
@@ -39,5 +40,6 @@ __all__ = [
     "RepeatLeaves",
     "RestrictHierarchy",
     "Rewindow",
+    "ShuffleHierarchy",
     "attach_hierarchy",
 ]
