@@ -6,9 +6,9 @@ have.  Without groups every example is one of its own, and the classes come out 
 one example.
 
 Example:
-    >>> train, validation, test = stratified_split([0, 0, 0, 0, 1, 1, 1, 1], fold=0, folds=4)
-    >>> len(train), len(validation), len(test)
-    (5, 1, 2)
+    >>> labels = [0, 0, 0, 0, 1, 1, 1, 1]
+    >>> [len(rows) for rows in stratified_split(labels, folds=4, validation=1 / 3)]
+    [4, 2, 2]
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ class ShuffleHierarchy(BaseTransform):
     Leaves keep their rows and attributes, so the order of rows is still that of the source, which
     is no longer the reading order (``plan.leaf_order``).  The leaves of a group stand in the order
     of their rows.  Inner nodes keep names, domains, positions and encodings, and ``{name}_node``
-    follows them; a leaf takes the position and encoding of its new place.  Where the positions of a sequence
-    count its nodes 0, 1, ..., they do so afterwards.  The span of an inner node reaches from the
-    first to the last leaf below it; the root's stays.
+    follows them; a leaf takes the position and encoding of its new place.  Where the positions of
+    a sequence count its nodes 0, 1, ..., they do so afterwards.  The span of an inner node reaches
+    from the first to the last leaf below it; the root's stays.
 
     Args:
         seed (int, optional): Draw the same for every tree of a size; otherwise PyTorch's own
