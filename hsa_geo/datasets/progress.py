@@ -7,12 +7,16 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["track"]
+__all__ = ["track", "watching"]
 
 T = TypeVar("T")
 
@@ -63,3 +67,94 @@ def _plain(items: Sequence[T], description: str) -> Iterator[T]:
                 file=sys.stderr,
                 flush=True,
             )
+
+
+@contextlib.contextmanager
+def watching(
+    folder: str | os.PathLike[str], description: str, total: int = 0, *, enabled: bool = True
+) -> Iterator[None]:
+    """Show on stderr how the files in a folder grow while something else fills it.
+
+    Args:
+        folder: The folder, looked at with all folders in it.
+        description: What is being done.
+        total: Bytes that will come, 0 if that is not known. (default: :obj:`0`)
+        enabled: Show anything at all. (default: :obj:`True`)
+
+    Example:
+        >>> with watching(".", "copying", enabled=False):
+        ...     pass
+    """
+    if not enabled:
+        yield
+        return
+    ended = threading.Event()
+    show, close = _bar(description, total)
+
+    def look() -> None:
+        while not ended.wait(0.5):
+            show(_bytes_in(Path(folder)))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+        show(_bytes_in(Path(folder)))
+    finally:
+        ended.set()
+        thread.join()
+        close()
+
+
+def _bytes_in(folder: Path) -> int:
+    size = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):  # gone in between
+                size += os.stat(os.path.join(where, name)).st_size
+    return size
+
+
+def _bar(description: str, total: int) -> tuple[Callable[[int], None], Callable[[], None]]:
+    """What shows a number of bytes, and what ends the show."""
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    except ImportError:
+        return _byte_lines(description, total)
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return _byte_lines(description, total)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    progress = Progress(*columns, console=console)
+    task = progress.add_task(description, total=total or None)
+    progress.start()
+
+    def show(size: int) -> None:
+        progress.update(task, completed=min(size, total) if total else size)
+
+    return show, progress.stop
+
+
+def _byte_lines(description: str, total: int) -> tuple[Callable[[int], None], Callable[[], None]]:
+    start = time.monotonic()
+    last, said, size = start, -1, 0
+
+    def say() -> None:
+        nonlocal last, said
+        last, said = time.monotonic(), size
+        of = f" of {total / 1e6:.1f}" if total else ""
+        text = f"{description}: {size / 1e6:.1f}{of} MB ({last - start:.0f} s)"
+        print(text, file=sys.stderr, flush=True)
+
+    def show(now: int) -> None:
+        nonlocal size
+        size = min(now, total) if total else now
+        if time.monotonic() - last >= INTERVAL:
+            say()
+
+    def close() -> None:
+        if size != said:
+            say()
+
+    return show, close

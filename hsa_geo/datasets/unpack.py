@@ -25,17 +25,26 @@ import os
 import shutil
 import tarfile
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
+from typing import IO
 
-from hsa_geo.datasets.fetch import remove_stale
+from hsa_geo.datasets.disk import remove_stale, telling_when_full
+from hsa_geo.datasets.members import opened
 from hsa_geo.errors import ArchiveError
 
 __all__ = ["unpack"]
 
-_BAD_STREAM = (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError)
+_BAD_STREAM = (
+    *(tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, ValueError, zlib.error),
+    *(lzma.LZMAError, NotImplementedError),
+)
+
+#: Most bytes of members that are looked at, wanted or not, where max_bytes is less.
+_LOOKED_AT = 8 << 30
 
 
 def unpack(
@@ -44,20 +53,24 @@ def unpack(
     *,
     prefix: str = "",
     patterns: Sequence[str] = ("*",),
+    inner: str = "",
     max_bytes: int = 1 << 30,
     max_files: int = 100_000,
 ) -> Path:
-    """Unpack chosen regular files of a tar archive, all or nothing.
+    """Unpack chosen regular files of a tar, zip (wheel) or Debian archive, all or nothing.
 
     Members are read and written one by one as plain files with default permissions; owners,
     modes, times, links and devices of the archive never reach the disk.
 
     Args:
-        archive: The tar archive, compressed or not.
+        archive: The archive: tar, compressed or not, zip, or a Debian package, of which the files
+            in its ``data.tar`` count.
         folder: Folder to make; if it exists, it is taken for complete and left alone.
         prefix: Folder inside the archive that becomes ``folder``. (default: :obj:`""`)
         patterns: Which files below ``prefix``, as shell patterns in which ``*`` does not cross
-            a ``/``. (default: :obj:`("*",)`)
+            a ``/``; a part ``**`` stands for any number of folders. (default: :obj:`("*",)`)
+        inner: Member of the archive that is an archive itself; ``prefix`` and ``patterns`` then
+            speak of its members. (default: :obj:`""`, none)
         max_bytes: Most bytes to write. (default: 1 GiB)
         max_files: Most members to look at. (default: :obj:`100000`)
 
@@ -68,6 +81,7 @@ def unpack(
         ArchiveError: If the archive cannot be read, has a member whose name is absolute or
             leaves its folder, has a link or device or the same name twice among the chosen
             ones, is larger than allowed, or holds none of the chosen files.
+        DiskFullError: If there is no room.
 
     Example:
         See the example of :mod:`hsa_geo.datasets.unpack`.
@@ -75,72 +89,105 @@ def unpack(
     archive, folder = Path(archive), Path(folder)
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    remove_stale(folder.parent, ".unpack-")
-    temporary = Path(tempfile.mkdtemp(prefix=".unpack-", dir=folder.parent))
-    try:
-        inside = temporary / "files"
-        inside.mkdir()
+    with telling_when_full(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale(folder.parent, ".unpack-")
+        temporary = Path(tempfile.mkdtemp(prefix=".unpack-", dir=folder.parent))
         try:
-            with tarfile.open(archive) as tar:
-                _extract(tar, archive, inside, prefix, patterns, max_bytes, max_files)
-        except _BAD_STREAM as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # the disk's fault (full, read-only, ...), not the archive's
-            raise ArchiveError(
-                f"'{archive}' cannot be unpacked ({type(error).__name__}: {error}): remove it "
-                "and download it again."
-            ) from error
-        try:
-            os.replace(inside, folder)
-        except OSError:  # another process was faster
-            if not folder.is_dir():
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+            source = archive
+            if inner:
+                parent, _, name = inner.rpartition("/")
+                _extract(archive, temporary / "outer", parent, (name,), max_bytes, max_files)
+                source = temporary / "outer" / name
+            inside = temporary / "files"
+            _extract(source, inside, prefix, patterns, max_bytes, max_files, shown=archive)
+            try:
+                os.replace(inside, folder)
+            except OSError:  # another process was faster
+                if not folder.is_dir():
+                    raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     return folder
 
 
 def _extract(
-    tar: tarfile.TarFile,
     archive: Path,
     inside: Path,
     prefix: str,
     patterns: Sequence[str],
     max_bytes: int,
     max_files: int,
+    shown: Path | None = None,
 ) -> None:
-    left, seen = max_bytes, set[str]()
-    for count, member in enumerate(tar):
-        if count >= max_files:
-            raise ArchiveError(f"'{archive}' has more than {max_files} members: raise max_files.")
-        name = _chosen(member.name, archive, prefix, patterns)
-        if name is None or member.isdir():
-            continue
-        if not member.isreg():
-            raise ArchiveError(
-                f"'{archive}': the member '{member.name}' is a link or a device, not a file, so "
-                "nothing was unpacked: get the archive from its first source."
-            )
-        if name in seen:
-            raise ArchiveError(f"'{archive}' holds '{member.name}' twice, so it is not trusted.")
-        seen.add(name)
-        left -= member.size
-        if left < 0:
-            raise ArchiveError(
-                f"'{archive}' unpacks to more than {max_bytes} bytes (at '{member.name}'): raise "
-                "max_bytes if that is right."
-            )
-        target = inside.joinpath(*name.split("/"))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        source = tar.extractfile(member)
-        assert source is not None
-        with source, open(target, "xb") as file:
-            shutil.copyfileobj(source, file, 1 << 20)
-        if target.stat().st_size != member.size:
-            raise ArchiveError(f"'{archive}' ends inside '{member.name}': download it again.")
+    """Write the chosen members below a new folder."""
+    inside.mkdir()
+    shown = shown or archive
+    try:
+        _write_members(archive, inside, prefix, patterns, max_bytes, max_files, shown)
+    except _BAD_STREAM as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's fault (full, read-only, ...), not the archive's
+        raise ArchiveError(
+            f"'{shown}' cannot be unpacked ({type(error).__name__}: {error}): remove it and "
+            "download it again."
+        ) from error
+
+
+def _write_members(
+    archive: Path,
+    inside: Path,
+    prefix: str,
+    patterns: Sequence[str],
+    max_bytes: int,
+    max_files: int,
+    shown: Path,
+) -> None:
+    left, looked_at, seen = max_bytes, max(max_bytes, _LOOKED_AT), set[str]()
+    with opened(archive) as members:
+        for count, member in enumerate(members):
+            if count >= max_files:
+                raise ArchiveError(f"'{shown}' has more than {max_files} members: raise max_files.")
+            name = _chosen(member.name, shown, prefix, patterns)
+            looked_at -= member.size
+            if looked_at < 0:
+                raise ArchiveError(
+                    f"'{shown}' holds more than {max(max_bytes, _LOOKED_AT)} bytes, wanted or not: "
+                    "raise max_bytes if that is right."
+                )
+            if name is None or member.kind == "folder":
+                continue
+            if member.kind != "file":
+                raise ArchiveError(
+                    f"'{shown}': the member '{member.name}' is a link or a device, not a file, so "
+                    "nothing was unpacked: get the archive from its first source."
+                )
+            if name in seen:
+                raise ArchiveError(f"'{shown}' holds '{member.name}' twice, so it is not trusted.")
+            seen.add(name)
+            left -= member.size
+            if left < 0:
+                raise ArchiveError(
+                    f"'{shown}' unpacks to more than {max_bytes} bytes (at '{member.name}'): raise "
+                    "max_bytes if that is right."
+                )
+            target = inside.joinpath(*name.split("/"))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with member.open() as source, open(target, "xb") as file:
+                written = _copy(source, file, member.size + 1)
+            if written != member.size:
+                raise ArchiveError(f"'{shown}' ends inside '{member.name}': download it again.")
     if not seen:
-        raise ArchiveError(f"'{archive}' holds no file '{prefix}/{patterns[0]}' to unpack.")
+        raise ArchiveError(f"'{shown}' holds no file '{prefix}/{patterns[0]}' to unpack.")
+
+
+def _copy(source: IO[bytes], target: IO[bytes], most: int) -> int:
+    """Copy at most so many bytes."""
+    done = 0
+    while done < most and (piece := source.read(min(1 << 20, most - done))):
+        target.write(piece)
+        done += len(piece)
+    return done
 
 
 def _chosen(name: str, archive: Path, prefix: str, patterns: Sequence[str]) -> str | None:
@@ -156,8 +203,17 @@ def _chosen(name: str, archive: Path, prefix: str, patterns: Sequence[str]) -> s
     if path.parts[: len(top)] != top:
         return None
     parts = path.parts[len(top) :]
-    for pattern in patterns:
-        wanted = PurePosixPath(pattern).parts
-        if len(wanted) == len(parts) > 0 and all(map(fnmatchcase, parts, wanted)):
-            return "/".join(parts)
+    if parts and any(_fits(parts, PurePosixPath(pattern).parts) for pattern in patterns):
+        return "/".join(parts)
     return None
+
+
+def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether a path matches a pattern, part by part."""
+    if "**" not in wanted:
+        return len(wanted) == len(parts) and all(map(fnmatchcase, parts, wanted))
+    place = list(wanted).index("**")
+    head, tail = wanted[:place], wanted[place + 1 :]
+    if len(parts) < place or not all(map(fnmatchcase, parts, head)):
+        return False
+    return any(_fits(parts[k:], tail) for k in range(place, len(parts) + 1))
