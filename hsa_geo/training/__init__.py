@@ -1,0 +1,5 @@
+"""Training."""
+
+from hsa_geo.training.samplers import LeafBudgetBatchSampler, leaf_counts
+
+__all__ = ["LeafBudgetBatchSampler", "leaf_counts"]
