@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,7 +13,10 @@ from torch_geometric.utils import to_dense_batch
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
+from hsa_geo.errors import ShapeError
+from hsa_geo.nn.conv.hsa_conv import VALUES, queries_keys_values
 from hsa_geo.ops.inputs import as_plan, check_features
+from hsa_geo.ops.packed import tree_means
 
 __all__ = ["FlatConv"]
 
@@ -21,11 +25,11 @@ class FlatConv(nn.Module):
     r"""Softmax attention among all leaves of each tree, blind to the hierarchy: :math:`O(N^2)`.
 
     With :class:`~hsa_geo.nn.HSAConv` it shares the input and output shapes, the arguments named
-    below and, without positions and ``qk_norm``, the parameters, so that one's ``state_dict`` fits
-    the other; on trees of depth one both compute the same.  It has no ``qk_norm``, ``energy``,
-    ``scale`` or ``backend``, takes no ``pos`` and returns no attention weights, its ``dropout``
-    drops single weights rather than blocks, and its positions and ``pair_bias`` are those of
-    leaves.  Trees of a batch are padded to the longest and masked.
+    below and, without positions, the parameters, so that one's ``state_dict`` fits the other; on
+    trees of depth one both compute the same.  It has no ``scale`` or ``backend``, takes no ``pos``
+    and returns no attention weights, its ``dropout`` drops single weights rather than blocks, and
+    its positions and ``pair_bias`` are those of leaves.  Trees of a batch are padded to the
+    longest and masked.
 
     Args:
         in_channels (int): Size of each leaf's features, or ``-1`` to infer it.
@@ -41,6 +45,12 @@ class FlatConv(nn.Module):
         pair_bias (torch.nn.Module, optional): Maps a tree and rows of leaves ``[B, L]`` (one tree
             in a line, -1 for none) to what their scores rise by ``[B, H or 1, L, L]``, e.g.
             :class:`~hsa_geo.nn.AncestorBias`. (default: :obj:`None`)
+        qk_norm (bool): LayerNorm of every head's query and key. (default: :obj:`False`)
+        energy (str): ``"dot"`` or ``"l2"``. (default: ``"dot"``)
+        values (str): ``"own"`` or ``"keys"``, as in HSAConv. (default: ``"own"``)
+
+    Raises:
+        ShapeError: If ``x`` does not have a row per leaf, or an option is unknown.
 
     Example:
         >>> from hsa_geo.nn import ReadingOrder
@@ -59,11 +69,21 @@ class FlatConv(nn.Module):
         bias: bool = True,
         position: nn.Module | None = None,
         pair_bias: nn.Module | None = None,
+        qk_norm: bool = False,
+        energy: str = "dot",
+        values: str = "own",
     ) -> None:
         super().__init__()
+        if energy not in ("dot", "l2"):
+            raise ShapeError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
+        if values not in VALUES:
+            raise ShapeError(f"values={values!r} is unknown: use 'own' or 'keys'.")
         self.in_channels, self.out_channels = in_channels, out_channels
         self.heads, self.concat, self.dropout = heads, concat, dropout
-        self.lin_qkv = Linear(in_channels, 3 * heads * out_channels, bias=False)
+        self.energy, self.values = energy, values
+        self.lin_qkv = Linear(in_channels, VALUES[values] * heads * out_channels, bias=False)
+        self.norm_q = nn.LayerNorm(out_channels) if qk_norm else None
+        self.norm_k = nn.LayerNorm(out_channels) if qk_norm else None
         self.position = position
         self.pair_bias = pair_bias
         width = heads * out_channels if concat else out_channels
@@ -73,8 +93,8 @@ class FlatConv(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the parameters anew."""
         self.lin_qkv.reset_parameters()
-        reset(self.position)
-        reset(self.pair_bias)
+        for module in (self.norm_q, self.norm_k, self.position, self.pair_bias):
+            reset(module)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
@@ -83,13 +103,23 @@ class FlatConv(nn.Module):
         plan = as_plan(tree)
         check_features(x, plan, self.lin_qkv.in_channels)
         if plan.num_leaves == 0:
-            q = self.lin_qkv(x)[:, : self.heads * self.out_channels]
-            return q if self.concat else q[:, : self.out_channels]
-        q, k, v = self.lin_qkv(x).view(-1, 3, self.heads, self.out_channels).unbind(1)
-        scale = self.out_channels**-0.5
+            out = self.lin_qkv(x)[:, : self.heads * self.out_channels]
+            return out if self.concat else out[:, : self.out_channels]
+        q, k, v = queries_keys_values(
+            self.lin_qkv(x), self.values, self.heads, self.norm_q, self.norm_k
+        )
+        dtype, scale = v.dtype, self.out_channels**-0.5
+        if self.energy == "l2":  # - |q - k|^2 / 2 = q . k - |k|^2 / 2 and what all keys share
+            wide = torch.promote_types(k.dtype, torch.float32)
+            q, k = q.to(wide), k.to(wide)
+            origin = tree_means(k.detach(), plan)  # only differences count
+            q, k = q - origin, k - origin
+            norm = k.square().sum(-1, keepdim=True)
+            q, k = torch.cat([q, torch.ones_like(norm)], -1), torch.cat([k, -norm / 2], -1)
         if self.position is not None:
             e = self.position(tree).expand(-1, self.heads, -1)
             q, k = torch.cat([q, e / scale], -1), torch.cat([k, e], -1)
+        v = v.to(q.dtype)
         batch = plan.leaf_tree
         order = plan.leaf_order if bool((batch.diff() < 0).any()) else None  # tree by tree
         if order is not None:
@@ -113,15 +143,18 @@ class FlatConv(nn.Module):
                 shown = bias.masked_fill(~shown, -torch.inf)
             else:
                 shown = bias + shown
-        out = nn.functional.scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=shown,
-            dropout_p=self.dropout if self.training else 0.0,
-            scale=scale,
-        )
-        out = out.transpose(1, 2)[mask]  # [N, H, D]
+        # Not in the half precision of autocast, in which |k|^2 would lose its digits.
+        exact = self.energy == "l2"
+        with torch.autocast(x.device.type, enabled=False) if exact else nullcontext():
+            out = nn.functional.scaled_dot_product_attention(
+                q,
+                k,
+                v,
+                attn_mask=shown,
+                dropout_p=self.dropout if self.training else 0.0,
+                scale=scale,
+            )
+        out = out.transpose(1, 2)[mask].to(dtype)  # [N, H, D]
         if order is not None:
             out = torch.empty_like(out).index_copy(0, order, out)
         out = out.flatten(1) if self.concat else out.mean(1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -21,8 +23,16 @@ def tree_with(seed: int, shape: str = "mixed") -> SignalTree:
 
 
 def by_hand(conv: FlatConv, x: torch.Tensor, e: torch.Tensor | None = None) -> torch.Tensor:
-    q, k, v = conv.lin_qkv(x).view(-1, 3, conv.heads, conv.out_channels).unbind(1)
-    score = torch.einsum("ihd,jhd->hij", q, k) * conv.out_channels**-0.5
+    parts = conv.lin_qkv(x).view(len(x), -1, conv.heads, conv.out_channels).unbind(1)
+    q, k, v = parts if len(parts) == 3 else (*parts, parts[1])
+    if conv.norm_q is not None:
+        q, k = conv.norm_q(q), conv.norm_k(k)
+        v = k if len(parts) == 2 else v
+    if conv.energy == "dot":
+        score = torch.einsum("ihd,jhd->hij", q, k) * conv.out_channels**-0.5
+    else:
+        away = (q[:, None] - k).square().sum(-1)  # [i, j, h]
+        score = -away.permute(2, 0, 1) / 2 * conv.out_channels**-0.5
     if e is not None:
         score = score + torch.einsum("ihp,jhp->hij", e, e)
     out = torch.einsum("hij,jhd->ihd", score.softmax(-1), v)
@@ -46,11 +56,55 @@ def test_positions_by_hand(heads):
     assert torch.allclose(conv(tree.x, tree), expected, atol=1e-5)
 
 
-def test_equals_hsa_conv_at_depth_one():
-    tree = tree_with(1, shape="flat")
-    flat, hsa = FlatConv(6, 4, heads=2), HSAConv(6, 4, heads=2)
+OPTIONS = [
+    {},
+    {"energy": "l2"},
+    {"values": "keys"},
+    {"qk_norm": True},
+    {"energy": "l2", "values": "keys", "qk_norm": True},
+]
+options = pytest.mark.parametrize("options", OPTIONS, ids=str)
+
+
+@options
+def test_options_by_hand(options):
+    tree = tree_with(0)
+    position = ReadingOrder(8, 2)
+    conv = FlatConv(6, 4, heads=2, position=position, **options)
+    if conv.norm_q is not None:
+        nn.init.normal_(conv.norm_k.weight)
+    expected = by_hand(conv, tree.x, position(tree))
+    assert torch.allclose(conv(tree.x, tree), expected, atol=1e-5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = conv(tree.x, tree)
+    assert torch.allclose(half.float(), expected, atol=0.1)
+    narrow = copy.deepcopy(conv).to(torch.bfloat16)(tree.x.bfloat16(), tree)
+    assert narrow.dtype == torch.bfloat16
+    assert torch.allclose(narrow.float(), expected, atol=0.1)
+
+
+@options
+@pytest.mark.parametrize("weighted", [False, True])
+def test_equals_hsa_conv_at_depth_one(options, weighted):
+    trees = [tree_with(seed, shape="flat") for seed in (1, 2)]
+    batch = Batch.from_data_list(trees)
+    if weighted:
+        batch.leaf_weight = torch.arange(batch.num_nodes) % 3 + 1
+    flat, hsa = FlatConv(6, 4, heads=2, **options), HSAConv(6, 4, heads=2, **options)
     hsa.load_state_dict(flat.state_dict())
-    assert torch.allclose(flat(tree.x, tree), hsa(tree.x, tree), atol=1e-5)
+    assert torch.allclose(flat(batch.x, batch), hsa(batch.x, batch), atol=1e-5)
+
+
+def test_keys_far_from_the_origin():
+    """|k|^2 of 1e8 beside differences of 1, in float32."""
+    tree = tree_with(0)
+    conv = FlatConv(6, 4, heads=2, energy="l2")
+    near, far = conv(tree.x, tree), FlatConv(6, 4, heads=2, energy="l2")
+    far.lin_qkv.register_forward_hook(
+        lambda lin, args, out: out + torch.tensor([4096.0] * 16 + [0.0] * 8)
+    )
+    far.load_state_dict(conv.state_dict())
+    assert torch.allclose(far(tree.x, tree), near, atol=2e-2)
 
 
 def test_a_forest_equals_its_trees():
@@ -105,6 +159,12 @@ def test_what_is_refused():
         FlatConv(6, 4)(torch.randn(tree.num_leaves, 5), tree)
     with pytest.raises(ShapeError, match=rf"N={tree.num_leaves} leaves"):
         FlatConv(6, 4)(torch.randn(tree.num_leaves + 1, 6), tree)
+
+
+@pytest.mark.parametrize("wrong", [{"energy": "l3"}, {"values": "queries"}])
+def test_unknown_options(wrong):
+    with pytest.raises(ShapeError, match=f"{next(iter(wrong))}=.* is unknown"):
+        FlatConv(6, 4, **wrong)
 
 
 def test_reset_and_repr():

@@ -16,7 +16,7 @@ from torch_geometric.nn import GCNConv, MessagePassing, Sequential
 from hsa_geo.data import Domain, SignalTree, TreePlan
 from hsa_geo.errors import ShapeError
 from hsa_geo.nn import HSAConv, PositionEmbedding
-from hsa_geo.ops import AttentionWeights
+from hsa_geo.ops import AttentionWeights, tree_energy
 from hsa_geo.ops.inputs import dropout_mask
 from hsa_geo.ops.reference import reference_attention, reference_matrix
 from hsa_geo.testing import SHAPES, assert_forest_equals_trees, random_pos, random_tree
@@ -38,11 +38,12 @@ def dense(
     conv: HSAConv, x: Tensor, tree: SignalTree, mask=None, **options
 ) -> tuple[Tensor, Tensor]:
     """The layer by the oracle: projections, norms, attention, heads, bias."""
-    weight = conv.lin_qkv.weight.view(3, conv.heads, conv.out_channels, -1)
-    q, k, v = torch.einsum("ni,khoi->knho", x, weight)
+    weight = conv.lin_qkv.weight.view(-1, conv.heads, conv.out_channels, x.size(1))
+    q, k, *own = torch.einsum("ni,khoi->knho", x, weight)
     if conv.norm_q is not None:
         q = nn.functional.layer_norm(q, q.shape[-1:], conv.norm_q.weight, conv.norm_q.bias)
         k = nn.functional.layer_norm(k, k.shape[-1:], conv.norm_k.weight, conv.norm_k.bias)
+    v = own[0] if own else k
     options |= {"energy": conv.energy, "scale": conv.scale}
     out = reference_attention(q, k, v, tree, mask=mask, **options)
     theta = reference_matrix(q, k, tree, mask=mask, **options)
@@ -59,6 +60,8 @@ CONFIGS = [
     {"heads": 2, "energy": "l2"},
     {"heads": 2, "energy": "l2", "qk_norm": True, "concat": False},
     {"heads": 2, "scale": 0.2},
+    {"heads": 2, "values": "keys"},
+    {"heads": 2, "values": "keys", "energy": "l2", "qk_norm": True, "concat": False},
 ]
 
 
@@ -124,6 +127,60 @@ def test_under_autocast():
     assert torch.allclose(out.float(), conv(tree.x, tree), atol=0.05)
     out.float().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in conv.parameters())
+
+
+# Values tied to keys #############################################################################
+
+
+@pytest.mark.parametrize("backend", ["edge", "block", "numba"])
+@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_tied_values_step_down_the_gradient_of_the_energy(backend, qk_norm, scale):
+    """q_i - N d phi(R) / d q_i / scale, for every tree of a batch."""
+    if backend == "numba":
+        pytest.importorskip("numba")
+    options = {"energy": "l2", "scale": scale, "backend": backend}
+    conv = HSAConv(6, 4, heads=2, values="keys", bias=False, qk_norm=qk_norm, **options).double()
+    batch = Batch.from_data_list([mixed(seed, dtype=torch.float64) for seed in range(4)])
+    q, k = conv.lin_qkv(batch.x).view(-1, 2, 2, 4).unbind(1)
+    if qk_norm:
+        q, k = conv.norm_q(q), conv.norm_k(k)
+    q = q.detach().requires_grad_()
+    phi = tree_energy(q, k, batch, **options)
+    count = batch.plan.count[: batch.num_graphs, None]
+    (step,) = torch.autograd.grad((phi * count).sum(), q)
+    expected = q - step / (4**-0.5 if scale is None else scale)
+    assert torch.allclose(conv(batch.x, batch), expected.flatten(1), atol=1e-10)
+
+
+def test_tied_values_have_two_thirds_of_the_parameters():
+    own, keys = HSAConv(6, 4, heads=2), HSAConv(6, 4, heads=2, values="keys")
+    assert own.lin_qkv.weight.numel() == 3 * 2 * 4 * 6
+    assert keys.lin_qkv.weight.shape == (2 * 2 * 4, 6)
+    assert repr(keys).endswith("backend='auto', values='keys')")
+    assert "values" not in repr(own)
+    with pytest.raises(ShapeError, match="values='queries' is unknown"):
+        HSAConv(6, 4, values="queries")
+
+
+@pytest.mark.parametrize("energy", ["dot", "l2"])
+def test_tied_values_are_those_of_a_layer_whose_value_weights_are_its_keys(energy):
+    """Forward and backward, dropout too, by the compiled kernels where there are some."""
+    tree = mixed(4)
+    own = HSAConv(6, 4, heads=2, energy=energy, dropout=0.4)
+    keys = HSAConv(6, 4, heads=2, energy=energy, dropout=0.4, values="keys")
+    with torch.no_grad():
+        own.lin_qkv.weight[16:] = own.lin_qkv.weight[8:16]
+        keys.lin_qkv.weight.copy_(own.lin_qkv.weight[:16])
+    out = []
+    for conv in (own, keys):
+        torch.manual_seed(0)
+        out.append(conv(tree.x, tree))
+        out[-1].square().sum().backward()
+    assert torch.allclose(*out, atol=1e-6)
+    grad = own.lin_qkv.weight.grad
+    expected = torch.cat([grad[:8], grad[8:16] + grad[16:]])
+    assert torch.allclose(keys.lin_qkv.weight.grad, expected, atol=1e-4)
 
 
 # Ways to call it #################################################################################

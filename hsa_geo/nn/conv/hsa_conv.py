@@ -29,7 +29,10 @@ from hsa_geo.ops.inputs import (
 )
 from hsa_geo.ops.packed import packed_plan, within_compile
 
-__all__ = ["HSAConv"]
+__all__ = ["VALUES", "HSAConv", "queries_keys_values"]
+
+#: Number of projections by where the values come from.
+VALUES = {"own": 3, "keys": 2}
 
 
 class HSAConv(MessagePassing):
@@ -65,6 +68,11 @@ class HSAConv(MessagePassing):
         backend (str): As in :func:`~hsa_geo.ops.hsa_attention`. (default: ``"auto"``)
         pair_bias (torch.nn.Module, optional): Maps a tree to biases of its ordered sibling pairs
             ``[pairs, H or 1]``, e.g. :class:`~hsa_geo.nn.OffsetBias`. (default: :obj:`None`)
+        values (str): ``"own"``, a projection of their own, or ``"keys"``: the keys (after
+            ``qk_norm``) are the values, as in the paper's derivation.  Before heads are joined
+            the output is then :math:`\mathbf{q}_i - \sqrt{d} \, N \, \partial \phi(R) /
+            \partial \mathbf{q}_i` of the energy ``"l2"``: a step down its gradient, with two
+            thirds of the parameters. (default: ``"own"``)
 
     Shapes:
         - **input:** leaf features :math:`(N, F_{in})`, and a tree, batch of trees or plan; or
@@ -103,6 +111,7 @@ class HSAConv(MessagePassing):
         position: nn.Module | None = None,
         backend: str = "auto",
         pair_bias: nn.Module | None = None,
+        values: str = "own",
     ) -> None:
         super().__init__(aggr="sum", node_dim=0)
         if heads < 1 or out_channels < 1:
@@ -115,6 +124,8 @@ class HSAConv(MessagePassing):
             raise ShapeError(f"dropout={dropout!r} is no probability: give a number from 0 to 1.")
         if scale is not None and not (is_number(scale) and math.isfinite(scale)):
             raise ShapeError(f"scale={scale!r} is not a finite number: give one, or None.")
+        if values not in VALUES:
+            raise ShapeError(f"values={values!r} is unknown: use 'own' or 'keys'.")
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.heads = heads
@@ -123,7 +134,8 @@ class HSAConv(MessagePassing):
         self.energy = energy
         self.scale = scale
         self.backend = backend
-        self.lin_qkv = Linear(in_channels, 3 * heads * out_channels, bias=False)
+        self.values = values
+        self.lin_qkv = Linear(in_channels, VALUES[values] * heads * out_channels, bias=False)
         self.norm_q = nn.LayerNorm(out_channels) if qk_norm else None
         self.norm_k = nn.LayerNorm(out_channels) if qk_norm else None
         self.position = position
@@ -188,10 +200,9 @@ class HSAConv(MessagePassing):
                     "pair_bias module: give a SignalTree, or pair_bias=."
                 )
             pair_bias = self.pair_bias(tree)
-        qkv = self.lin_qkv(x).view(-1, 3, self.heads, self.out_channels)  # [N, 3, H, D]
-        q, k, v = qkv.unbind(1)
-        if self.norm_q is not None and self.norm_k is not None:
-            q, k = self.norm_q(q), self.norm_k(k)
+        q, k, v = queries_keys_values(
+            self.lin_qkv(x), self.values, self.heads, self.norm_q, self.norm_k
+        )
         mask = dropout_mask(plan, self.heads, self.dropout if self.training else 0.0, q)
         options: dict[str, Any] = {
             "mask": mask,
@@ -218,8 +229,40 @@ class HSAConv(MessagePassing):
     def __repr__(self) -> str:
         return (
             f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, "
-            f"heads={self.heads}, energy='{self.energy}', backend='{self.backend}')"
+            f"heads={self.heads}, energy='{self.energy}', backend='{self.backend}'"
+            f"{'' if self.values == 'own' else ', values=' + repr(self.values)})"
         )
+
+
+def queries_keys_values(
+    projected: Tensor,
+    values: str,
+    heads: int,
+    norm_q: nn.Module | None,
+    norm_k: nn.Module | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of a layer from its one projection.
+
+    Args:
+        projected: ``[N, 3 * H * D]``, or ``[N, 2 * H * D]`` for ``values="keys"``.
+        values: ``"own"`` or ``"keys"``.
+        heads: Number of heads H.
+        norm_q: Norm of the queries, if any.
+        norm_k: Norm of the keys, if any.
+
+    Returns:
+        Three tensors ``[N, H, D]``; for ``values="keys"`` the values are the normed keys.
+
+    Example:
+        >>> q, k, v = queries_keys_values(torch.randn(5, 16), "keys", 2, None, None)
+        >>> k.shape, k is v
+        (torch.Size([5, 2, 4]), True)
+    """
+    parts = VALUES[values]
+    q, k, *own = projected.view(-1, parts, heads, projected.size(1) // (parts * heads)).unbind(1)
+    if norm_q is not None and norm_k is not None:
+        q, k = norm_q(q), norm_k(k)
+    return q, k, own[0] if own else k
 
 
 def _plan_of(
