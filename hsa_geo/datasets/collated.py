@@ -218,7 +218,7 @@ def _checksum(tensors: Mapping[str, Tensor]) -> int:
     for name in sorted(tensors):
         if tensors[name].numel():
             flat = tensors[name].contiguous().view(-1).view(torch.uint8)
-            crc = zlib.crc32(memoryview(flat.numpy()), crc)
+            crc = zlib.crc32(flat.numpy().data, crc)
     return crc
 
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from hsa_geo.errors import DiskFullError
 
@@ -109,7 +112,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
             raise
 
 
-def remove_stale(folder: Path, start: str) -> None:
+def remove_stale(folder: Path, start: str, age: float = STALE_SECONDS) -> None:
     """Remove what killed runs left in ``folder`` under names that begin with ``start``.
 
     Only entries older than a day go, as another process may be at work.
@@ -117,20 +120,21 @@ def remove_stale(folder: Path, start: str) -> None:
     Args:
         folder: Where to look.
         start: How the names begin.
+        age: Seconds for which an entry may stay. (default: a day)
 
     Example:
         >>> remove_stale(Path(tempfile.mkdtemp()), ".download-")
     """
-    for path in folder.glob(f"{start}*"):
+    for path in folder.glob(f"{glob.escape(start)}*"):
         try:
-            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+            if time.time() - path.stat().st_mtime >= age:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         except OSError:  # gone already, or not ours to remove
             continue
 
 
 @contextlib.contextmanager
-def alone(path: str | os.PathLike[str]) -> Iterator[None]:
+def alone(path: str | os.PathLike[str], waiting: str = "") -> Iterator[bool]:
     """Let one process at a time in; the others wait until it is out, or has died.
 
     The file may be removed inside, together with its folder: who waits notices.  Where the
@@ -138,38 +142,53 @@ def alone(path: str | os.PathLike[str]) -> Iterator[None]:
 
     Args:
         path: File to lock; it and its folder are made if missing, the file is removed at the end.
+        waiting: What to say on stderr before waiting. (default: nothing)
+
+    Yields:
+        Whether no other process can be inside, False where there are no locks.
 
     Example:
-        >>> with alone(tempfile.mkdtemp() + "/lock"):
+        >>> with alone(tempfile.mkdtemp() + "/lock") as sure:
         ...     pass
     """
+    file = _lock(Path(path), waiting)
+    try:
+        yield file is not None
+    finally:
+        if file is not None:
+            with file, contextlib.suppress(OSError):
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    os.unlink(path)
+
+
+def _lock(path: Path, waiting: str) -> IO[bytes] | None:
+    """The locked file, None where there are no locks."""
     try:
         import fcntl
     except ImportError:  # not on this system
-        yield
-        return
-    path = Path(path)
+        return None
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             file = open(path, "ab")  # noqa: SIM115
         except FileNotFoundError:  # its folder went in between
             continue
-        with file:
+        try:
             try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if waiting:
+                    print(waiting, file=sys.stderr, flush=True)
+                    waiting = ""
                 fcntl.flock(file, fcntl.LOCK_EX)
-            except OSError:  # no locks on this file system
-                yield
-                return
-            try:
-                same = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-            except FileNotFoundError:
-                same = False
-            if not same:  # who was here before us has removed it
-                continue
-            try:
-                yield
-            finally:
-                if path.exists() and os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                    path.unlink(missing_ok=True)
-            return
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                return file
+        except FileNotFoundError:  # who was here before us has removed it
+            pass
+        except OSError:  # no locks on this file system
+            file.close()
+            return None
+        except BaseException:
+            file.close()
+            raise
+        file.close()

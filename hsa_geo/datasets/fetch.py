@@ -14,17 +14,25 @@ Example:
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hsa_geo.datasets.disk import STALE_SECONDS, full_message, remove_stale, telling_when_full
+from hsa_geo.datasets.disk import (
+    STALE_SECONDS,
+    alone,
+    full_message,
+    remove_stale,
+    telling_when_full,
+)
 from hsa_geo.datasets.progress import watching
 from hsa_geo.errors import ArchiveError, DiskFullError, DownloadError
 
@@ -152,46 +160,67 @@ def fetch_with(
     with telling_when_full(target):
         folder.mkdir(parents=True, exist_ok=True)
         remove_stale(folder, ".download-")
-        with tempfile.TemporaryDirectory(
-            prefix=".download-", dir=folder.absolute(), ignore_cleanup_errors=True
-        ) as temporary:
-            line = list(command(Path(temporary)))
-            try:
+        waiting = f"Another process fetches {filename}: waiting" if log else ""
+        with alone(folder / f".lock-{filename}", waiting) as sure:
+            if target.exists():  # it came while we were waiting
+                check_sha256(target, sha256)
+                return target
+            start = f".download-{filename}-"
+            if sure:  # what is there was left by a run that was killed
+                remove_stale(folder, start, age=0)
+            with tempfile.TemporaryDirectory(
+                prefix=start, dir=folder.absolute(), ignore_cleanup_errors=True
+            ) as temporary:
+                line = list(command(Path(temporary)))
                 with watching(Path(temporary), f"Fetching {filename}", size, enabled=log):
-                    done = subprocess.run(
-                        line,
-                        capture_output=True,
-                        text=True,
-                        errors="replace",
-                        timeout=timeout,
-                        cwd=None if client == "pip" else temporary,  # pip knows relative paths
-                        stdin=subprocess.DEVNULL,
-                        env={**os.environ, "TMPDIR": temporary, "LC_ALL": "C.UTF-8"},
+                    done = _run(client, what, line, temporary, timeout, remedy, by_hand)
+                if done.returncode != 0:
+                    if _NO_SPACE.search(done.stderr):
+                        raise DiskFullError(errno.ENOSPC, full_message(target))
+                    raise failed(done.stderr, by_hand)
+                fetched = Path(temporary, filename)
+                if not fetched.is_file():
+                    raise DownloadError(
+                        f"{client} fetched '{what}', but not as '{filename}': {by_hand}."
                     )
-            except subprocess.TimeoutExpired:
-                raise DownloadError(
-                    f"{client} did not fetch '{what}' within {timeout:g} s: check the network and "
-                    f"try again, {by_hand}."
-                ) from None
-            except (FileNotFoundError, PermissionError) as error:
-                if error.filename not in (line[0], os.fsencode(line[0])):
-                    raise
-                raise DownloadError(
-                    f"'{what}' cannot be fetched, as the program '{line[0]}' is missing: {remedy}, "
-                    f"{by_hand}."
-                ) from None
-            if done.returncode != 0:
-                if _NO_SPACE.search(done.stderr):
-                    raise DiskFullError(full_message(target))
-                raise failed(done.stderr, by_hand)
-            fetched = Path(temporary, filename)
-            if not fetched.is_file():
-                raise DownloadError(
-                    f"{client} fetched '{what}', but not as '{filename}': {by_hand}."
-                )
-            check_sha256(fetched, sha256)
-            os.replace(fetched, target)
+                check_sha256(fetched, sha256)
+                os.replace(fetched, target)
     return target
+
+
+def _run(
+    client: str,
+    what: str,
+    line: list[str],
+    temporary: str,
+    timeout: float,
+    remedy: str,
+    by_hand: str,
+) -> subprocess.CompletedProcess[str]:
+    """Run the client; its left-overs stay in the temporary folder."""
+    try:
+        return subprocess.run(
+            line,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            cwd=None if client == "pip" else temporary,  # pip knows relative paths
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": temporary, "LC_ALL": "C.UTF-8"},
+        )
+    except subprocess.TimeoutExpired:
+        raise DownloadError(
+            f"{client} did not fetch '{what}' within {timeout:g} s: check the network and try "
+            f"again, {by_hand}."
+        ) from None
+    except (FileNotFoundError, PermissionError):
+        if shutil.which(line[0]) is not None:
+            raise
+        raise DownloadError(
+            f"'{what}' cannot be fetched, as the program '{line[0]}' is missing: {remedy}, "
+            f"{by_hand}."
+        ) from None
 
 
 def pip_download(

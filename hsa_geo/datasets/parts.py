@@ -81,6 +81,7 @@ def build_in_parts(
     for k, chunk in enumerate(chunks):
         if k not in done:
             trees, extra = build(islice(bar, len(chunk)))
+            folder.mkdir(parents=True, exist_ok=True)  # another process may have finished
             save_collated(paths[k], *collate_trees(trees), extra)
             done[k] = trees, extra
     for _ in bar:  # lets the bar end

@@ -32,7 +32,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from hsa_geo.datasets.disk import remove_stale, telling_when_full
+from hsa_geo.datasets.disk import alone, remove_stale, telling_when_full
 from hsa_geo.datasets.members import opened
 from hsa_geo.errors import ArchiveError
 
@@ -92,22 +92,28 @@ def unpack(
     with telling_when_full(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove_stale(folder.parent, ".unpack-")
-        temporary = Path(tempfile.mkdtemp(prefix=".unpack-", dir=folder.parent))
-        try:
-            source = archive
-            if inner:
-                parent, _, name = inner.rpartition("/")
-                _extract(archive, temporary / "outer", parent, (name,), max_bytes, max_files)
-                source = temporary / "outer" / name
-            inside = temporary / "files"
-            _extract(source, inside, prefix, patterns, max_bytes, max_files, shown=archive)
+        with alone(folder.parent / f".lock-{folder.name}") as sure:
+            if folder.is_dir():  # it came while we were waiting
+                return folder
+            start = f".unpack-{folder.name}-"
+            if sure:  # what is there was left by a run that was killed
+                remove_stale(folder.parent, start, age=0)
+            temporary = Path(tempfile.mkdtemp(prefix=start, dir=folder.parent))
             try:
-                os.replace(inside, folder)
-            except OSError:  # another process was faster
-                if not folder.is_dir():
-                    raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+                source = archive
+                if inner:
+                    parent, _, name = inner.rpartition("/")
+                    _extract(archive, temporary / "outer", parent, (name,), max_bytes, max_files)
+                    source = temporary / "outer" / name
+                inside = temporary / "files"
+                _extract(source, inside, prefix, patterns, max_bytes, max_files, shown=archive)
+                try:
+                    os.replace(inside, folder)
+                except OSError:  # another process was faster
+                    if not folder.is_dir():
+                        raise
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
     return folder
 
 

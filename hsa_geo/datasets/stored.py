@@ -1,0 +1,460 @@
+"""Base class of the datasets: fetched archives, trees in one file, no pickle.
+
+A subclass names its archives and its classes, lists the items that they hold, and says how one
+item becomes a tree.  Everything else is done here: fetching, building in parts that survive a
+kill, the file of the trees (see :mod:`hsa_geo.datasets.collated`), the report, the checks.
+
+Example:
+    >>> import tempfile, torch
+    >>> class Stars(StoredTrees):
+    ...     '''Trees of one root and 1 to 4 leaves; the class says whether they are many.'''
+    ...     file_name, noun, classes, stored = "stars", "stars", ("few", "many"), ("sizes",)
+    ...     def items(self):
+    ...         self.sizes = [1, 2, 3, 4]
+    ...         return self.sizes
+    ...     def tree(self, size):
+    ...         tree = SignalTree.from_parents([size] * size + [-1])
+    ...         tree.y = torch.tensor([int(size > 2)])
+    ...         return tree
+    >>> dataset = Stars(tempfile.mkdtemp(), log=False)
+    >>> dataset[3], dataset.column("y"), dataset.sizes, dataset.num_classes
+    (SignalTree(leaves=4, nodes=5, depth=1), tensor([0, 0, 1, 1]), [1, 2, 3, 4], 2)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import InMemoryDataset
+
+import hsa_geo
+from hsa_geo.data import SignalTree
+from hsa_geo.datasets.clients import Archive
+from hsa_geo.datasets.collated import collate_trees, load_collated, save_collated
+from hsa_geo.datasets.disk import alone, remove_stale, write_bytes
+from hsa_geo.datasets.labels import check_labels
+from hsa_geo.datasets.parts import Part, build_in_parts
+from hsa_geo.errors import (
+    ArchiveError,
+    BuilderError,
+    FileFormatError,
+    HSAWarning,
+    LabelError,
+    ShapeError,
+    UnsupportedError,
+)
+
+__all__ = ["StoredTrees"]
+
+
+class StoredTrees(InMemoryDataset):
+    r"""Trees that are built once from fetched archives, or generated, and kept in one file.
+
+    A subclass gives :attr:`file_name`, :meth:`items` and :meth:`tree`, and what else of the
+    attributes it needs; those may be properties that look at ``self.options``.
+
+    Args:
+        root: Folder that holds ``raw`` and ``processed``.
+        transform: Applied to a tree on every access. (default: :obj:`None`)
+        pre_transform: Applied once before storing; may add tensors. (default: :obj:`None`)
+        pre_filter: Keeps the trees for which it is true. (default: :obj:`None`)
+        force_reload: Build the trees again. (default: :obj:`False`)
+        log: Show progress and a summary while building. (default: :obj:`True`)
+        options: What the subclass makes of them; JSON can hold it.  Trees of different options
+            are stored side by side. (default: none)
+
+    Raises:
+        DownloadError: If an archive cannot be fetched.
+        ArchiveError: If an archive has another sha256, or is not what it should be.
+        DiskFullError: If there is no room for an archive, its files, or the trees.
+        FileFormatError: If the file of the trees, or the report, is damaged.
+        LabelError: If a label is not one of the classes.
+
+    Example:
+        See the example of :mod:`hsa_geo.datasets.stored`.
+    """
+
+    #: How the files in ``processed`` begin.
+    file_name: str = ""
+    #: What is fetched into ``raw``, if anything.
+    archives: Sequence[Archive] = ()
+    #: Names of the classes, by ``y``; empty where ``y`` is no class.
+    classes: Sequence[str] = ()
+    #: Names of attributes that are stored with the trees: what JSON can hold.
+    stored: Sequence[str] = ()
+    #: What the items are, in the plural, for messages.
+    noun: str = "trees"
+    #: Items that one intermediate file holds; a killed run loses at most so many.
+    part_size: int = 256
+    #: To be raised when the trees of the same archives become others.
+    build_version: int = 1
+    #: Whether raw files are read after the trees were built; else they may be removed.
+    raw_needed: bool = False
+
+    #: What was stored and what was left out while building; see ``processed/report.json``.
+    report: dict[str, Any]
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        transform: Callable[[SignalTree], Any] | None = None,
+        pre_transform: Callable[[SignalTree], SignalTree] | None = None,
+        pre_filter: Callable[[SignalTree], bool] | None = None,
+        force_reload: bool = False,
+        log: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.options = dict(options or {})
+        super().__init__(os.fspath(root), transform, pre_transform, pre_filter, log, force_reload)
+        self.load(self.processed_paths[0])
+        self.report = self._read_report()
+
+    # What a subclass says ###################################################
+
+    def items(self) -> Sequence[Any]:
+        """All there is to build trees from, in a fixed order.
+
+        Called whenever trees are built, also when a killed run continues; sets the attributes
+        that are :attr:`stored` (a vocabulary, names).
+
+        Returns:
+            The items.
+
+        Raises:
+            ArchiveError: If the raw files are not what they should be.
+        """
+        raise NotImplementedError
+
+    def tree(self, item: Any) -> SignalTree | None:
+        """Tree of one item.
+
+        Args:
+            item: One of :meth:`items`.
+
+        Returns:
+            The tree, None to leave the item out.
+
+        Raises:
+            BuilderError: If there is none; the report says so, and the others are built.
+        """
+        raise NotImplementedError
+
+    def describe(self, item: Any) -> str:
+        """Name of an item in the report and in messages.
+
+        Args:
+            item: One of :meth:`items`.
+
+        Returns:
+            Some characters, different for each item.
+        """
+        return str(item)[:80]
+
+    def build(self, items: Iterator[Any]) -> Part:
+        """Trees of the items of one part; by default :meth:`tree` of each.
+
+        Args:
+            items: Some of :meth:`items`, in order.
+
+        Returns:
+            The trees, and what :meth:`finish` shall know: what JSON can hold.
+        """
+        trees, failed = list[SignalTree](), dict[str, str]()
+        for item in items:
+            try:
+                tree = self.tree(item)
+            except BuilderError as error:
+                failed[self.describe(item)] = f"{type(error).__name__}: {error}"
+                continue
+            if tree is not None:
+                try:
+                    check_labels(tree.get("y"), self.classes)
+                except LabelError as error:
+                    raise LabelError(f"{self.describe(item)}: {error}") from None
+                trees.append(tree)
+        return trees, {"failed": failed}
+
+    def finish(
+        self, items: Sequence[Any], trees: list[SignalTree], extras: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[SignalTree], dict[str, Any]]:
+        """Last step of building, over all parts.
+
+        Args:
+            items: All items.
+            trees: All trees, before ``pre_filter`` and ``pre_transform``.
+            extras: What :meth:`build` returned beside the trees, for each part.
+
+        Returns:
+            The trees to store, and entries of the report; ``"failed"`` says why which items have
+            no tree.
+        """
+        failed = dict[str, str]()
+        for extra in extras:
+            failed.update(extra.get("failed", {}))
+        return trees, {"failed": failed}
+
+    def summary(self, report: Mapping[str, Any]) -> str:
+        """What is printed when the trees are built.
+
+        Args:
+            report: The report.
+
+        Returns:
+            Some lines.
+        """
+        lines = [f"{self.file_name}: {report['stored']} of {report['items']} {self.noun} stored"]
+        failed = list(report["failed"].items())
+        lines += [f"unreadable: {name}: {why}" for name, why in failed[:5]]
+        lines += [f"and {len(failed) - 5} more unreadable"] if len(failed) > 5 else []
+        return "\n".join(lines)
+
+    def restore(self, extra: Mapping[str, Any]) -> None:
+        """Set the attributes that were stored.
+
+        Args:
+            extra: Their values by name.
+        """
+        for name in self.stored:
+            if name not in extra:
+                raise FileFormatError(f"it lacks '{name}'")
+            setattr(self, name, extra[name])
+
+    # Files ##################################################################
+
+    @property
+    def raw_file_names(self) -> list[str]:
+        """The folders of the unpacked archives; each appears in one step."""
+        return [archive.folder for archive in self.archives]
+
+    @property
+    def processed_file_names(self) -> list[str]:
+        """The trees, and the report; each appears in one step."""
+        mark = f"-{_digest(self.options)[:8]}" if self.options else ""
+        return [f"{self.file_name}{mark}.safetensors", f"report{mark}.json"]
+
+    def raw(self, i: int = 0) -> Path:
+        """Folder of an unpacked archive.
+
+        Args:
+            i: Place in :attr:`archives`. (default: :obj:`0`)
+
+        Returns:
+            Its path.
+        """
+        return Path(self.raw_dir, self.archives[i].folder)
+
+    def download(self) -> None:
+        """Fetch, check and unpack the archives; see :mod:`hsa_geo.datasets.clients`."""
+        for archive in self.archives:
+            archive.unpacked(self.raw_dir, self.log)
+
+    def _download(self) -> None:
+        if self.archives and (self.raw_needed or not self._complete()):
+            super()._download()
+
+    def _complete(self) -> bool:
+        return not self.force_reload and all(map(os.path.exists, self.processed_paths))
+
+    def _process(self) -> None:
+        # PyG would keep the arguments in a pickle; they are in the report instead.
+        if self._complete():
+            self._warn_of_other_arguments()
+            return
+        os.makedirs(self.processed_dir, exist_ok=True)
+        waiting = f"Another process builds {self.file_name}: waiting" if self.log else ""
+        with alone(self._parts_folder / ".lock", waiting) as sure:
+            if not self._complete():  # it came while we were waiting
+                for name in self.processed_file_names:  # left by runs that were killed
+                    age = {"age": 0.0} if sure else {}
+                    remove_stale(Path(self.processed_dir), f".{name}-", **age)
+                self.process()
+        with contextlib.suppress(OSError):  # not there or not empty
+            self._parts_folder.rmdir()
+
+    def process(self) -> None:
+        """Build the trees in parts, put them together and write the report."""
+        items = self.items()
+        if self.force_reload:
+            for path in self._parts_folder.glob("*.safetensors"):
+                path.unlink(missing_ok=True)
+        hashes = [archive.sha256 for archive in self.archives]
+        mark = [hsa_geo.__version__, hashes, self.part_size, self.build_version]
+        parts = build_in_parts(
+            items,
+            self.build,
+            self._parts_folder,
+            mark=_digest(mark)[:12],
+            size=self.part_size,
+            description=f"Building trees of {self.noun}",
+            log=self.log,
+        )
+        trees = [tree for some, _ in parts for tree in some]
+        trees, more = self.finish(items, trees, [extra for _, extra in parts])
+        if self.pre_filter is not None:
+            trees = [tree for tree in trees if self.pre_filter(tree)]
+        if self.pre_transform is not None:
+            trees = [self.pre_transform(tree) for tree in trees]
+        if not trees:
+            raise ArchiveError(
+                f"none of {len(items)} {self.noun} is left: see that pre_filter keeps some "
+                f"(unreadable: {more.get('failed', {})})."
+            )
+        data, slices = self.collate(trees)
+        check_labels(data.get("y"), self.classes)
+        report = {
+            "archives": [
+                {"client": a.client, "requirement": a.requirement, "sha256": a.sha256}
+                for a in self.archives
+            ],
+            "version": hsa_geo.__version__,
+            "build_version": self.build_version,
+            "options": self.options,
+            "pre_transform": _shown(self.pre_transform),
+            "pre_filter": _shown(self.pre_filter),
+            "items": len(items),
+            **more,
+            "stored": len(trees),
+        }
+        # The trees last: where they are, all is.
+        write_bytes(self.processed_paths[1], json.dumps(report, indent=1).encode())
+        save_collated(self.processed_paths[0], data, slices, self._extra())
+        shutil.rmtree(self._parts_folder, ignore_errors=True)
+        if self.log:
+            print(self.summary(report))
+
+    def _extra(self) -> dict[str, Any]:
+        """What is stored beside the trees, by name."""
+        return {name: getattr(self, name) for name in self.stored}
+
+    @property
+    def _parts_folder(self) -> Path:
+        return Path(self.processed_paths[0] + ".parts")
+
+    def _read_report(self) -> dict[str, Any]:
+        path = self.processed_paths[1]
+        try:
+            report = json.loads(Path(path).read_text(encoding="utf-8"))
+            if not isinstance(report, dict):
+                raise ValueError("no JSON object")
+            return report
+        except ValueError as error:
+            raise FileFormatError(
+                f"'{path}' is damaged ({error}): remove it, or pass force_reload=True, to make it "
+                "anew."
+            ) from None
+
+    def _warn_of_other_arguments(self) -> None:
+        report = self._read_report()
+        wanted: dict[str, Any] = {
+            name: _shown(getattr(self, name)) for name in ("pre_transform", "pre_filter")
+        }
+        wanted["build_version"] = self.build_version
+        for name, value in wanted.items():
+            held = report.get(name, 1 if name == "build_version" else None)
+            if held != value:
+                warnings.warn(
+                    f"the stored trees were built with {name}={held}, not {value}: pass "
+                    "force_reload=True to build them again.",
+                    HSAWarning,
+                    stacklevel=6,
+                )
+
+    # Storage without pickle #################################################
+
+    @staticmethod
+    def collate(
+        data_list: Sequence[SignalTree],
+    ) -> tuple[SignalTree, dict[str, Tensor] | None]:
+        """Put trees together; see :func:`hsa_geo.datasets.collated.collate_trees`."""
+        return collate_trees(data_list)
+
+    @classmethod
+    def save(cls, data_list: Sequence[SignalTree], path: str) -> None:
+        """Write trees to a file; see :func:`hsa_geo.datasets.collated.save_collated`."""
+        save_collated(path, *cls.collate(data_list))
+
+    def load(self, path: str, data_cls: type[SignalTree] = SignalTree) -> None:
+        """Read what was written; see :func:`hsa_geo.datasets.collated.load_collated`.
+
+        Raises:
+            FileFormatError: If the file is damaged.
+            LabelError: If it holds a label that is not one of the classes.
+            UnsupportedError: If ``data_cls`` is another class.
+        """
+        if data_cls is not SignalTree:
+            raise UnsupportedError(
+                f"the trees are SignalTree, not {data_cls.__name__}: leave data_cls out."
+            )
+        remedy = "pass force_reload=True, or remove that file, to build the trees again"
+        try:
+            data, self.slices, extra = load_collated(path)
+        except FileFormatError as error:
+            raise FileFormatError(f"{error} In a dataset, {remedy}.") from None
+        self._data_list = None
+        self.data = data
+        try:
+            check_labels(data.get("y"), self.classes)
+            self.restore(extra)
+        except (LabelError, FileFormatError) as error:
+            raise type(error)(f"'{path}' is no file of these trees ({error}): {remedy}.") from None
+
+    def to_on_disk_dataset(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused: PyG would pickle the trees and give them back as plain ``Data``.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        raise UnsupportedError(
+            "to_on_disk_dataset would pickle the trees and return plain Data: use the stored "
+            "file, or tree.save."
+        )
+
+    # What one asks of the trees #############################################
+
+    @property
+    def num_classes(self) -> int:
+        """Number of :attr:`classes`, also in a subset that lacks some."""
+        return len(self.classes) if self.classes else super().num_classes
+
+    def column(self, name: str) -> Tensor:
+        """One attribute of all trees of this (sub)set, if it has one row per tree.
+
+        Args:
+            name: E.g. ``"y"``.
+
+        Returns:
+            Tensor with one row per tree, in the order of the (sub)set.
+
+        Raises:
+            ShapeError: If the attribute has another number of rows.
+
+        Example:
+            >>> dataset.column("y").sum(0)  # doctest: +SKIP
+        """
+        value = self._data[name]
+        if not isinstance(value, Tensor) or value.size(0) != self.len():
+            raise ShapeError(
+                f"'{name}' does not have one row per {self.noun.removesuffix('s')}: read it from "
+                "the trees."
+            )
+        return value[torch.as_tensor(list(self.indices()), dtype=torch.long)]
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _shown(function: Any) -> str:
+    """A transform or filter as text that is the same in every process."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(function))
