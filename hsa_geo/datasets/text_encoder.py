@@ -117,11 +117,9 @@ class TextEncoder:
         }
 
     def __repr__(self) -> str:
-        s = self.settings
-        return (
-            f"{type(self).__name__}({s['model']}, dim={s['dim']}, layer={s['layer']}, window={s['window']}, "
-            f"stride={s['stride']}, dtype={s['dtype']})"
-        )
+        names = ("dim", "layer", "window", "stride", "dtype")
+        shown = ", ".join(f"{name}={self.settings[name]}" for name in names)
+        return f"{type(self).__name__}({self.settings['model']}, {shown})"
 
     def words(
         self,
