@@ -80,6 +80,24 @@ class PlanLayout(Base):
 
     @cached_property
     @lasting
+    def log_share(self) -> Tensor:
+        """``[S]`` float64, log of every slot's share in the hierarchical mean of its tree, in which
+        a node is the mean of its children and a leaf counts as often as its weight says."""
+        vote = torch.ones(self.num_slots, dtype=torch.float64, device=self.device)
+        if self.leaf_weight is not None:  # but one child, if it is a chain, whatever is below it
+            alone = self.slot_top[self.leaf_slot] == self.slot_bottom[self.leaf_slot]
+            vote[self.leaf_slot] = torch.where(alone, self.leaf_weight[self.leaf_row], 1).double()
+        group = self.slot_group[self.num_trees :]
+        total = vote.new_zeros(self.num_groups).index_add_(0, group, vote[self.num_trees :])
+        share = torch.zeros_like(vote)
+        share[self.num_trees :] = (vote[self.num_trees :] / total[group]).log()
+        for level in range(1, self.num_levels):
+            low, high = self.level_slots[level], self.level_slots[level + 1]
+            share[low:high] += share[self.group_parent[self.slot_group[low:high]]]
+        return share
+
+    @cached_property
+    @lasting
     def bucket_place(self) -> Tensor:
         """``[S - B]``, place of every non-root slot in the concatenated, flattened buckets."""
         place = torch.empty(self.num_slots - self.num_trees, dtype=torch.int64, device=self.device)

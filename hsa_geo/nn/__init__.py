@@ -15,6 +15,12 @@ from hsa_geo.nn.modalities import (
 )
 from hsa_geo.nn.models import SubtreeClassifier
 from hsa_geo.nn.pair_bias import OffsetBias
+from hsa_geo.nn.pooling import (
+    AttentionReadout,
+    HierarchicalReadout,
+    QueryReadout,
+    hierarchical_mean,
+)
 from hsa_geo.nn.position import (
     PositionEmbedding,
     ReadingOrder,
@@ -28,6 +34,7 @@ from hsa_geo.nn.tokens import TokenBags, TokenEncoder, token_bags
 
 __all__ = [
     "AncestorBias",
+    "AttentionReadout",
     "DeepSetConv",
     "EncoderBlock",
     "FlatConv",
@@ -36,6 +43,7 @@ __all__ = [
     "GraphPosition",
     "HSAConv",
     "HSAEncoder",
+    "HierarchicalReadout",
     "LeafFeatures",
     "LearnedPosition",
     "LinearFeatures",
@@ -43,6 +51,7 @@ __all__ = [
     "PatchConv",
     "PathPosition",
     "PositionEmbedding",
+    "QueryReadout",
     "ReadingOrder",
     "StructureFeatures",
     "SubtreeClassifier",
@@ -51,6 +60,7 @@ __all__ = [
     "TokenBags",
     "TokenEncoder",
     "WordEmbedding",
+    "hierarchical_mean",
     "register_position",
     "subtree_mean",
     "token_bags",

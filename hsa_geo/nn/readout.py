@@ -12,7 +12,7 @@ from hsa_geo.ops.inputs import as_plan
 from hsa_geo.ops.packed import leaves_under, within_compile
 from hsa_geo.ops.segment import segment_sum
 
-__all__ = ["SubtreeReadout", "subtree_mean"]
+__all__ = ["SubtreeReadout", "check_readout", "subtree_mean", "weighted_sum"]
 
 
 def subtree_mean(x: Tensor, tree: SignalTree | TreePlan, nodes: Tensor | None = None) -> Tensor:
@@ -36,16 +36,9 @@ def subtree_mean(x: Tensor, tree: SignalTree | TreePlan, nodes: Tensor | None = 
         >>> subtree_mean(x, tree).tolist(), subtree_mean(x, tree, torch.tensor([4, 3])).tolist()
         ([[4.5]], [[2.0], [9.0]])
     """
-    for name, value in (("x", x), ("nodes", nodes)):
-        if not isinstance(value, Tensor) and not (name == "nodes" and value is None):
-            raise ShapeError(f"{name} is of type {type(value).__name__}: give a tensor.")
-    if within_compile(x):
-        return _compiled_mean(x, tree, nodes)
-    plan = as_plan(tree)
-    if x.dim() < 1 or x.size(0) != plan.num_leaves:
-        raise ShapeError(
-            f"x has shape {list(x.shape)}: give a row for each of the N={plan.num_leaves} leaves."
-        )
+    plan = check_readout(x, tree, nodes)
+    if isinstance(plan, SignalTree):  # within a graph, where a plan cannot be asked
+        return weighted_sum(x, *leaves_under(plan, nodes))
     slots = plan.slots_of(nodes)
     rows, ptr = plan.leaves_under(slots)
     wide = torch.promote_types(x.dtype, torch.float32)  # a sum overflows half precision
@@ -57,16 +50,67 @@ def subtree_mean(x: Tensor, tree: SignalTree | TreePlan, nodes: Tensor | None = 
     return mean.to(x.dtype) if x.is_floating_point() else mean
 
 
-def _compiled_mean(x: Tensor, tree: SignalTree | TreePlan, nodes: Tensor | None) -> Tensor:
-    """The same within a graph, where a plan cannot be asked for what it has not computed."""
-    if not isinstance(tree, SignalTree):
-        raise UnsupportedError(
-            "inside torch.compile a readout needs the tree or batch itself, not its plan: give "
-            "subtree_mean(x, tree)."
+def check_readout(
+    x: Tensor, tree: SignalTree | TreePlan, nodes: Tensor | None
+) -> SignalTree | TreePlan:
+    """Check what a readout is given.
+
+    Args:
+        x: Leaf features ``[N, ...]``.
+        tree: A tree, a batch of trees, or a plan.
+        nodes: Ids of tree nodes ``[K]``, or None.
+
+    Returns:
+        The plan; within ``torch.compile`` the tree, whose plan cannot be asked there for what it
+        has not computed.
+
+    Raises:
+        ShapeError: If ``x`` is no tensor with a row per leaf, or ``nodes`` neither a tensor nor
+            None.
+        UnsupportedError: For a plan within ``torch.compile``.
+
+    Example:
+        >>> check_readout(torch.zeros(2, 3), SignalTree.from_parents([2, 2, -1]), None).num_leaves
+        2
+    """
+    for name, value in (("x", x), ("nodes", nodes)):
+        if not isinstance(value, Tensor) and not (name == "nodes" and value is None):
+            raise ShapeError(f"{name} is of type {type(value).__name__}: give a tensor.")
+    if within_compile(x):
+        if not isinstance(tree, SignalTree):
+            raise UnsupportedError(
+                "inside torch.compile a readout needs the tree or batch itself, not its plan: "
+                "give subtree_mean(x, tree)."
+            )
+        return tree
+    plan = as_plan(tree)
+    if x.dim() < 1 or x.size(0) != plan.num_leaves:
+        raise ShapeError(
+            f"x has shape {list(x.shape)}: give a row for each of the N={plan.num_leaves} leaves."
         )
-    weight = tree.leaf_weight if "leaf_weight" in tree else None
-    of, row, share, k = leaves_under(tree.tree_index, tree.tree_level, weight, nodes)
-    wide = torch.promote_types(x.dtype, torch.float32)
+    return plan
+
+
+def weighted_sum(x: Tensor, of: Tensor, row: Tensor, share: Tensor, k: int) -> Tensor:
+    """Sum of the leaf features under nodes by their shares; see :func:`leaves_under`.
+
+    Args:
+        x: Leaf features ``[N, ...]``.
+        of: Place of the node ``[T]``.
+        row: Row of the leaf ``[T]``.
+        share: Share of the leaf ``[T]``.
+        k: Number of nodes K.
+
+    Returns:
+        ``[K, ...]`` in the dtype of ``x`` (integers: float32).
+
+    Example:
+        >>> x = torch.tensor([[1.0], [3.0]])
+        >>> of, row, share = torch.tensor([0, 0]), torch.tensor([0, 1]), torch.tensor([0.5, 0.5])
+        >>> weighted_sum(x, of, row, share, 1).tolist()
+        [[2.0]]
+    """
+    wide = torch.promote_types(x.dtype, torch.float32)  # a sum overflows half precision
     leaves = x.index_select(0, row).to(wide) * share.to(wide).view(-1, *[1] * (x.dim() - 1))
     mean = leaves.new_zeros((k, *x.shape[1:])).index_add(0, of, leaves)
     return mean.to(x.dtype) if x.is_floating_point() else mean

@@ -110,27 +110,33 @@ def pair_nodes(tree: SignalTree) -> Tensor:
 
 
 def leaves_under(
-    tree_index: Tensor, tree_level: Tensor, leaf_weight: Tensor | None, nodes: Tensor | None
+    tree: SignalTree | TreePlan, nodes: Tensor | None, equal_children: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, int]:
-    """The leaves under given nodes, within a graph.
+    """The leaves under given nodes and their shares in a mean, also within a graph.
 
     Args:
-        tree_index: ``[2, E]``.
-        tree_level: ``[M]``.
-        leaf_weight: ``[N]``, or None.
+        tree: A plan; within a graph the tree or batch itself.
         nodes: Ids ``[K]``, or None for the root of every tree.
+        equal_children: The mean in which every node is the mean of its children, instead of that
+            of all leaves. (default: :obj:`False`)
 
     Returns:
         For every leaf under every node the place of the node in ``nodes``, the row of the leaf and
-        its share of the node's mean (``[T]`` each), and K.
+        its share of the node's mean (``[T]`` each, the share float64), and K.
 
     Example:
-        >>> tree = torch.tensor([[2, 2], [0, 1]]), torch.tensor([1, 1, 0])
-        >>> *found, k = leaves_under(*tree, None, torch.tensor([2, 0]))
+        >>> tree = SignalTree.from_parents([2, 2, -1])
+        >>> *found, k = leaves_under(tree.plan, torch.tensor([2, 0]))
         >>> [t.tolist() for t in found], k
         ([[0, 0, 1], [0, 1, 0], [0.5, 0.5, 1.0]], 2)
     """
-    of, row, share, slots = _leaves_under(tree_index, tree_level, leaf_weight, nodes)
+    if isinstance(tree, TreePlan):
+        of, row, share, slots = _shares(tree, nodes, equal_children)
+        return of, row, share, slots.size(0)
+    weight = tree.leaf_weight if "leaf_weight" in tree else None
+    of, row, share, slots = _leaves_under(
+        tree.tree_index, tree.tree_level, weight, nodes, equal_children
+    )
     return of, row, share, slots.size(0)
 
 
@@ -227,23 +233,41 @@ def _(tree_index: Tensor, tree_level: Tensor) -> Tensor:
     return tree_index.new_empty(2, torch.library.get_ctx().new_dynamic_size())
 
 
-@torch.library.custom_op("hsa_geo::leaves_under", mutates_args=(), device_types="cpu")
-def _leaves_under(
-    tree_index: Tensor, tree_level: Tensor, leaf_weight: Tensor | None, nodes: Tensor | None
+def _shares(
+    plan: TreePlan, nodes: Tensor | None, equal_children: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    plan = TreePlan.from_index(tree_index, tree_level, leaf_weight)
     slots = plan.slots_of(nodes)
     rows, ptr = plan.leaves_under(slots)
     of = torch.repeat_interleave(ptr.diff())
+    if equal_children:
+        share = (plan.log_share[plan.row_slot[rows]] - plan.log_share[slots][of]).exp()
+        return of, rows, share, slots
     share = 1 / plan.mass[slots].double()[of]
     if plan.leaf_weight is not None:
         share = share * plan.leaf_weight[rows]
+    return of, rows, share, slots
+
+
+@torch.library.custom_op("hsa_geo::leaves_under", mutates_args=(), device_types="cpu")
+def _leaves_under(
+    tree_index: Tensor,
+    tree_level: Tensor,
+    leaf_weight: Tensor | None,
+    nodes: Tensor | None,
+    equal_children: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    plan = TreePlan.from_index(tree_index, tree_level, leaf_weight)
+    of, rows, share, slots = _shares(plan, nodes, equal_children)
     return of, rows, share, slots.clone()
 
 
 @_leaves_under.register_fake
 def _(
-    tree_index: Tensor, tree_level: Tensor, leaf_weight: Tensor | None, nodes: Tensor | None
+    tree_index: Tensor,
+    tree_level: Tensor,
+    leaf_weight: Tensor | None,
+    nodes: Tensor | None,
+    equal_children: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     context = torch.library.get_ctx()
     total = context.new_dynamic_size()

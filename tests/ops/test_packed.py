@@ -8,13 +8,16 @@ from torch_geometric.data import Batch
 
 from hsa_geo.data.kept import PackedPlan
 from hsa_geo.nn import subtree_mean
+from hsa_geo.nn.pooling import hierarchical_mean
 from hsa_geo.ops.packed import (
+    _leaf_rows,
     _leaves_under,
     _pack,
     _packed_means,
     _pair_nodes,
     _pair_rows,
     leaves_under,
+    num_leaves,
     num_pairs,
     packed_plan,
     tree_means,
@@ -66,11 +69,23 @@ def test_leaves_under_nodes(weighted):
     x = torch.randn(batch.num_nodes, 3, dtype=torch.float64)
     weight = batch.leaf_weight if weighted else None
     for nodes in (None, torch.randperm(batch.plan.num_nodes)[:7]):
-        index = (batch.tree_index, batch.tree_level, weight, nodes)
-        of, row, share, k = leaves_under(*index)
-        mean = x.new_zeros(k, 3).index_add(0, of, x[row] * share[:, None])
-        assert torch.allclose(mean, subtree_mean(x, batch, nodes))
-        torch.library.opcheck(_leaves_under, index)
+        for equal_children, readout in ((False, subtree_mean), (True, hierarchical_mean)):
+            index = (batch.tree_index, batch.tree_level, weight, nodes, equal_children)
+            inside = _leaves_under(*index)
+            of, row, share, k = leaves_under(batch.plan, nodes, equal_children)
+            assert len(inside[3]) == k
+            assert all(torch.equal(a, b) for a, b in zip(inside, (of, row, share)))
+            mean = x.new_zeros(k, 3).index_add(0, of, x[row] * share[:, None])
+            assert torch.allclose(mean, readout(x, batch, nodes))
+            torch.library.opcheck(_leaves_under, index)
+
+
+def test_number_of_leaves():
+    for seed in range(5):
+        batch = forest(seed)
+        rows = _leaf_rows(batch.tree_index, batch.tree_level)
+        assert rows.size(0) == num_leaves(batch) == batch.num_nodes
+    torch.library.opcheck(_leaf_rows, (batch.tree_index, batch.tree_level))
 
 
 def test_operators_are_registered_well():
