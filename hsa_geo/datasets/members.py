@@ -42,7 +42,7 @@ class Member:
 
     Args:
         name: As the archive has it.
-        kind: ``"file"``, ``"folder"`` or ``"other"`` (a link, a device, something encrypted).
+        kind: ``"file"``, ``"folder"``, ``"a link or a device"`` or ``"encrypted"``.
         size: Bytes that it says it has.
         open: Gives its content.
     """
@@ -84,7 +84,7 @@ def opened(archive: str | os.PathLike[str]) -> Iterator[Iterator[Member]]:
 
 def _tar(tar: tarfile.TarFile) -> Iterator[Member]:
     for info in tar:
-        kind = "file" if info.isreg() else "folder" if info.isdir() else "other"
+        kind = "file" if info.isreg() else "folder" if info.isdir() else "a link or a device"
 
         def content(info: tarfile.TarInfo = info) -> IO[bytes]:
             source = tar.extractfile(info)
@@ -98,8 +98,10 @@ def _zip(file: zipfile.ZipFile) -> Iterator[Member]:
     for info in file.infolist():
         mode = stat.S_IFMT(info.external_attr >> 16)
         kind = "folder" if info.is_dir() else "file"
-        if (mode and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)) or info.flag_bits & 1:
-            kind = "other"
+        if mode not in (0, stat.S_IFREG, stat.S_IFDIR):
+            kind = "a link or a device"
+        elif info.flag_bits & 1:
+            kind = "encrypted"
         # The name as written: zipfile cuts it at the first NUL.
         yield Member(info.orig_filename, kind, info.file_size, partial(file.open, info))
 

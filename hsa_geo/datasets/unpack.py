@@ -165,7 +165,7 @@ def _write_members(
                 continue
             if member.kind != "file":
                 raise ArchiveError(
-                    f"'{shown}': the member '{member.name}' is a link or a device, not a file, so "
+                    f"'{shown}': the member '{member.name}' is {member.kind}, not a plain file, so "
                     "nothing was unpacked: get the archive from its first source."
                 )
             if name in seen:

@@ -2,12 +2,19 @@
 
 import io
 import os
+import stat
+import subprocess
+import sys
 import tarfile
+import warnings
+import zipfile
 
 import pytest
 
+from hsa_geo.datasets import unpack as module
+from hsa_geo.datasets.members import ar_members
 from hsa_geo.datasets.unpack import unpack
-from hsa_geo.errors import ArchiveError
+from hsa_geo.errors import ArchiveError, DiskFullError
 
 
 def make_tar(path, members, mode="w:gz"):
@@ -30,6 +37,45 @@ def special(kind, target=""):
     return info
 
 
+def make_zip(path, members, **kwargs):
+    """A zip of the same pairs; special members get the mode that unzip would look at."""
+    kinds = {tarfile.SYMTYPE: stat.S_IFLNK, tarfile.FIFOTYPE: stat.S_IFIFO}
+    kinds[tarfile.CHRTYPE] = stat.S_IFCHR
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w", **kwargs) as file:
+        warnings.simplefilter("ignore", UserWarning)  # of names that come twice
+        for name, content in members:
+            if not isinstance(content, tarfile.TarInfo):
+                file.writestr(name, content)
+            elif content.type == tarfile.DIRTYPE:
+                file.writestr(name + "/", b"")
+            else:
+                info = zipfile.ZipInfo(name)
+                info.external_attr = (kinds[content.type] | 0o777) << 16
+                file.writestr(info, content.linkname)
+    return path
+
+
+def make_ar(path, members):
+    out = b"!<arch>\n"
+    for name, content in members:
+        out += f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n".encode()
+        out += content + b"\n" * (len(content) % 2)
+    path.write_bytes(out)
+    return path
+
+
+def make_deb(path, members, mode="w:xz"):
+    data = make_tar(path.with_suffix(".data"), members, mode)
+    end = mode.partition(":")[2]
+    parts = [("debian-binary", b"2.0\n"), ("control.tar.xz", b"never read.")]
+    parts.append(("data.tar" + (end and f".{end}"), data.read_bytes()))
+    data.unlink()
+    return make_ar(path, parts)
+
+
+MAKERS = {"tar": make_tar, "zip": make_zip, "deb": make_deb}
+
+
 def leftovers(folder):
     return [p.name for p in folder.iterdir() if p.name.startswith(".")]
 
@@ -45,18 +91,29 @@ GOOD = [
 WANT = {"prefix": "pkg-1/data", "patterns": ("index.json", "html/*.html")}
 
 
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-def test_unpack(tmp_path, mode):
-    archive = make_tar(tmp_path / "a.tar", GOOD, mode)
+def by_names(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments"),
+    [
+        *[(make_tar, [mode]) for mode in ("w", "w:gz", "w:bz2", "w:xz")],
+        *[(make_deb, [mode]) for mode in ("w", "w:gz", "w:xz")],
+        (make_zip, []),
+    ],
+)
+def test_unpack(tmp_path, make, arguments):
+    archive = make(tmp_path / "a.x", GOOD, *arguments)
     folder = unpack(archive, tmp_path / "x" / "out", **WANT)
-    files = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    assert files == {"index.json": b"{}", os.path.join("html", "0.html"): b"<p>0"}
+    assert by_names(folder) == {"index.json": b"{}", os.path.join("html", "0.html"): b"<p>0"}
     assert leftovers(folder.parent) == []
     (folder / "html" / "0.html").write_bytes(b"changed")
     unpack(archive, folder, **WANT)  # complete: left alone
     assert (folder / "html" / "0.html").read_bytes() == b"changed"
 
 
+@pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize(
     ("members", "message"),
     [
@@ -74,12 +131,16 @@ def test_unpack(tmp_path, mode):
         ([("pkg-1/data/html/2.html", b"x" * 2000)], "more than 1000 bytes"),
     ],
 )
-def test_unpack_refuses(tmp_path, members, message):
-    archive = make_tar(tmp_path / "a.tar.gz", GOOD + members)
+def test_unpack_refuses(tmp_path, kind, members, message):
+    if kind == "zip" and getattr(members[0][1], "type", None) == tarfile.LNKTYPE:
+        members = [(members[0][0], special(tarfile.SYMTYPE, "x"))]  # zip has no hard links
+    if kind == "zip" and members[0][0] == "./pkg-1/data/html/0.html":
+        members = [("pkg-1//data/./html/0.html", b"again")]
+    archive = MAKERS[kind](tmp_path / "a.x", GOOD + members)
     with pytest.raises(ArchiveError, match=message):
         unpack(archive, tmp_path / "in" / "out", **WANT, max_bytes=1000)
     assert list((tmp_path / "in").iterdir()) == []
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tar.gz", "in"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.x", "in"]
 
 
 def test_unpack_through_a_linked_folder_is_refused(tmp_path):
@@ -94,24 +155,40 @@ def test_unpack_through_a_linked_folder_is_refused(tmp_path):
     assert (folder / "html" / "0.html").read_bytes() == b"x"
 
 
-def test_unpack_limits_members(tmp_path):
-    archive = make_tar(tmp_path / "a.tar.gz", GOOD)
+@pytest.mark.parametrize("kind", MAKERS)
+def test_unpack_limits_members(tmp_path, kind, monkeypatch):
+    archive = MAKERS[kind](tmp_path / "a.x", GOOD)
     with pytest.raises(ArchiveError, match="more than 3 members"):
         unpack(archive, tmp_path / "out", **WANT, max_files=3)
 
 
-def test_unpack_wants_something(tmp_path):
-    archive = make_tar(tmp_path / "a.tar.gz", GOOD)
+@pytest.mark.parametrize("kind", MAKERS)
+def test_unpack_does_not_look_at_more_than_it_may(tmp_path, kind, monkeypatch):
+    bomb = ("pkg-1/unwanted", b"0" * 300_000)
+    archive = MAKERS[kind](tmp_path / "a.x", [*GOOD, bomb])
+    assert by_names(unpack(archive, tmp_path / "out", **WANT, max_bytes=1000))
+    monkeypatch.setattr(module, "_LOOKED_AT", 100_000)
+    with pytest.raises(ArchiveError, match="more than 100000 bytes, wanted or not"):
+        unpack(archive, tmp_path / "more", **WANT, max_bytes=1000)
+    assert not (tmp_path / "more").exists()
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_unpack_wants_something(tmp_path, kind):
+    archive = MAKERS[kind](tmp_path / "a.x", GOOD)
     with pytest.raises(ArchiveError, match="holds no file 'pkg-2/"):
         unpack(archive, tmp_path / "out", prefix="pkg-2")
 
 
-@pytest.mark.parametrize("damage", ["cut", "garbage", "empty", "missing"])
-def test_unpack_damaged(tmp_path, damage):
-    archive = make_tar(tmp_path / "a.tar.gz", [("pkg-1/data/index.json", os.urandom(200_000))])
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("damage", ["cut", "cut at the end", "garbage", "empty", "missing"])
+def test_unpack_damaged(tmp_path, kind, damage):
+    archive = MAKERS[kind](tmp_path / "a.x", [("pkg-1/data/index.json", os.urandom(200_000))])
     content = bytearray(archive.read_bytes())
     if damage == "cut":
         content = content[: len(content) // 2]
+    elif damage == "cut at the end":
+        content = content[:-400]  # a tar ends with many zeros, which are nothing compressed
     elif damage == "garbage":
         content = bytearray(os.urandom(5000))
     elif damage == "empty":
@@ -125,3 +202,153 @@ def test_unpack_damaged(tmp_path, damage):
     with pytest.raises(ArchiveError, match=r"cannot be unpacked|ends inside|holds no file"):
         unpack(archive, tmp_path / "out", **WANT)
     assert not (tmp_path / "out").exists()
+    assert leftovers(tmp_path) == []
+
+
+# Patterns ###################################################################
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (["*"], ["index.json", "model.joblib"]),
+        (["**"], ["html/0.html", "html/deep/1.html", "index.json", "model.joblib"]),
+        (["**/*.html"], ["html/0.html", "html/deep/1.html"]),
+        (["html/**/1.*"], ["html/deep/1.html"]),
+        (["**/deep/**"], ["html/deep/1.html"]),
+        (["h*/[0-9].html"], ["html/0.html"]),
+    ],
+)
+def test_patterns(tmp_path, patterns, names):
+    archive = make_tar(tmp_path / "a.tar", GOOD)
+    folder = unpack(archive, tmp_path / "out", prefix="pkg-1/data", patterns=patterns)
+    assert sorted(name.replace(os.sep, "/") for name in by_names(folder)) == names
+
+
+# An archive in an archive ###################################################
+
+
+@pytest.mark.parametrize("outer", MAKERS)
+@pytest.mark.parametrize("kind", MAKERS)
+def test_inner(tmp_path, outer, kind):
+    inner = MAKERS[kind](tmp_path / "inner", GOOD).read_bytes()
+    members = [("top/more/inner.x", inner), ("top/more/other.x", b"no")]
+    archive = MAKERS[outer](tmp_path / "a.x", members)
+    folder = unpack(archive, tmp_path / "in" / "out", **WANT, inner="top/more/inner.x")
+    assert set(by_names(folder)) == {"index.json", os.path.join("html", "0.html")}
+    assert leftovers(folder.parent) == []
+    for wrong, message in (("top/inner.x", "holds no file"), ("top/more/other.x", "a.x' cannot")):
+        with pytest.raises(ArchiveError, match=message):
+            unpack(archive, tmp_path / "in" / "other", **WANT, inner=wrong)
+    assert [p.name for p in folder.parent.iterdir()] == ["out"]
+
+
+# What only zip or deb can get wrong #########################################
+
+
+def test_zip_whose_sizes_lie(tmp_path):
+    """A member that holds more than it says: nothing beyond what was said is read."""
+    archive = make_zip(
+        tmp_path / "a.zip", [("pkg-1/data/index.json", b"0" * 100_000)],
+        compression=zipfile.ZIP_DEFLATED,
+    )  # fmt: skip
+    content = archive.read_bytes()
+    said = (100_000).to_bytes(4, "little")
+    assert content.count(said) == 2  # before the member, and in the list at the end
+    archive.write_bytes(content.replace(said, (10).to_bytes(4, "little")))
+    with pytest.raises(ArchiveError, match=r"cannot be unpacked.*CRC"):
+        unpack(archive, tmp_path / "out", **WANT, max_bytes=1000)
+    assert not (tmp_path / "out").exists()
+
+
+def test_encrypted_zip(tmp_path):
+    archive = make_zip(tmp_path / "a.zip", [("pkg-1/data/index.json", b"{}")])
+    content = bytearray(archive.read_bytes())
+    content[6] |= 1
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    archive.write_bytes(content)
+    with pytest.raises(ArchiveError, match="json' is encrypted"):
+        unpack(archive, tmp_path / "out", **WANT)
+
+
+def test_zip_with_nul_in_a_name(tmp_path):
+    archive = make_zip(tmp_path / "a.zip", [("pkg-1/data/index.json?x", b"{}")])
+    archive.write_bytes(archive.read_bytes().replace(b"?", b"\0"))
+    with pytest.raises(ArchiveError, match="would leave the folder"):
+        unpack(archive, tmp_path / "out", **WANT)
+
+
+@pytest.mark.parametrize("name", ["data.tar.zst", "data.tar.zstd"])
+def test_deb_with_zstd(tmp_path, name):
+    archive = make_ar(tmp_path / "a.deb", [("debian-binary", b"2.0\n"), (name, b"x")])
+    with pytest.raises(ArchiveError, match=r"compressed with zstd.*take the package of Debian"):
+        unpack(archive, tmp_path / "out")
+
+
+def test_ar_that_is_no_deb(tmp_path):
+    archive = make_ar(tmp_path / "a.a", [("object.o/", b"x")])
+    with pytest.raises(ArchiveError, match=r"without data\.tar"):
+        unpack(archive, tmp_path / "out")
+
+
+@pytest.mark.parametrize("place", [20, 56, 66])
+def test_ar_with_broken_headers(tmp_path, place):
+    archive = make_ar(tmp_path / "a.a", [("a", b"123"), ("b/", b"")])
+    with open(archive, "rb") as file:
+        assert list(ar_members(file)) == [("a", 68, 3), ("b", 132, 0)]
+    content = bytearray(archive.read_bytes())
+    content[place] = ord("x")
+    archive.write_bytes(content)
+    with open(archive, "rb") as file:
+        if place == 20:  # of the name, which may be anything
+            assert len(list(ar_members(file))) == 2
+        else:
+            with pytest.raises(ValueError, match="no header of a member at byte 8"):
+                list(ar_members(file))
+
+
+@pytest.mark.skipif(not os.path.exists("/usr/bin/dpkg-deb"), reason="needs dpkg-deb")
+def test_deb_of_the_real_tool(tmp_path):
+    (tmp_path / "pkg" / "DEBIAN").mkdir(parents=True)
+    control = "Package: pkg\nVersion: 1\nArchitecture: all\nMaintainer: A <a@b>\nDescription: d\n"
+    (tmp_path / "pkg" / "DEBIAN" / "control").write_text(control)
+    (tmp_path / "pkg" / "usr" / "share").mkdir(parents=True)
+    (tmp_path / "pkg" / "usr" / "share" / "a.txt").write_bytes(os.urandom(300_001))
+    for how in ("xz", "gzip"):
+        line = ["dpkg-deb", f"-Z{how}", "--build", str(tmp_path / "pkg"), str(tmp_path / how)]
+        subprocess.run(line, check=True, capture_output=True)
+        folder = unpack(tmp_path / how, tmp_path / f"out-{how}", prefix="usr/share")
+        assert len(by_names(folder)["a.txt"]) == 300_001
+
+
+# A full disk ################################################################
+
+FULL = """
+import resource, sys
+from hsa_geo.datasets.unpack import unpack
+from hsa_geo.errors import DiskFullError
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    unpack(sys.argv[1], sys.argv[2])
+except DiskFullError as error:
+    print(type(error).__name__, error.errno, error)
+"""
+
+
+def test_a_file_larger_than_allowed(tmp_path):
+    pytest.importorskip("resource")
+    archive = make_tar(tmp_path / "a.tar.gz", [("small", b"0"), ("large", b"0" * 200_000)])
+    out = tmp_path / "in" / "out"
+    line = [sys.executable, "-c", FULL, str(archive), str(out)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(line, check=True, capture_output=True, text=True, env=env)
+    assert done.stdout.startswith("DiskFullError 27 [Errno 27] No space left to write")
+    assert "free some, or give another root" in done.stdout
+    assert list((tmp_path / "in").iterdir()) == []
+
+
+def test_full_disk(tiny_disk):
+    archive = make_tar(tiny_disk.parent / "a.tar.gz", [("a", b"0"), ("b", b"0" * (3 << 20))])
+    with pytest.raises(DiskFullError, match=r"No space left to write '.*out' \(2 MB are free"):
+        unpack(archive, tiny_disk / "out")
+    assert list(tiny_disk.iterdir()) == []
