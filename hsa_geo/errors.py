@@ -19,6 +19,7 @@ from __future__ import annotations
 __all__ = [
     "ArchiveError",
     "BuilderError",
+    "CheckpointError",
     "DecodingWarning",
     "DiskFullError",
     "DomainError",
@@ -30,8 +31,11 @@ __all__ = [
     "LimitError",
     "MissingPackageError",
     "MixedKeysError",
+    "NonFiniteError",
     "NotATreeError",
+    "ResumeError",
     "ShapeError",
+    "TrainingError",
     "TreeError",
     "TruncationWarning",
     "UnsupportedError",
@@ -87,6 +91,22 @@ class DiskFullError(HSAError, OSError):
 
 class LabelError(HSAError, ValueError):
     """A label is not one of the classes."""
+
+
+class TrainingError(HSAError, RuntimeError):
+    """A training cannot start or go on; the message says what to change."""
+
+
+class NonFiniteError(TrainingError, ArithmeticError):
+    """A loss, gradient or metric is infinite or no number; the message says in which step."""
+
+
+class ResumeError(TrainingError, ValueError):
+    """A checkpoint is of other options, other data or another model; the message says which."""
+
+
+class CheckpointError(TrainingError, OSError):
+    """A checkpoint cannot be written, or none that is there can be read."""
 
 
 class UnsupportedError(HSAError, NotImplementedError):

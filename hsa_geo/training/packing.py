@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Batches", "deal", "pack"]
+__all__ = ["Dealt", "deal", "pack"]
 
 
 def pack(sizes: np.ndarray, budget: int, max_trees: int | None = None) -> np.ndarray:
@@ -45,7 +45,7 @@ def pack(sizes: np.ndarray, budget: int, max_trees: int | None = None) -> np.nda
 
 
 @dataclass(frozen=True)
-class Batches:
+class Dealt:
     """The batches of all steps.
 
     Attributes:
@@ -67,7 +67,7 @@ def deal(
     budget: int,
     max_trees: int | None = None,
     replicas: int = 1,
-) -> Batches:
+) -> Dealt:
     """Cut every step into batches of at most ``budget`` leaves, as equal as may be.
 
     A step is cut into the least multiple of ``replicas`` that can hold it; the largest tree
@@ -95,7 +95,7 @@ def deal(
     bins = replicas * np.ceil(total / (budget * replicas)).astype(np.int64)
     step = np.repeat(np.arange(steps), counts)
     if bins.max(initial=1) == 1 and (max_trees is None or counts.max(initial=0) <= max_trees):
-        return Batches(np.arange(len(sizes)), start, np.arange(steps), np.zeros_like(counts))
+        return Dealt(np.arange(len(sizes)), start, np.arange(steps), np.zeros_like(counts))
     largest_first = np.lexsort((-sizes, step))
     bin_of = _least_loaded(sizes, largest_first, start, bins)
     width = int(bins.max(initial=1))
@@ -115,7 +115,7 @@ def deal(
     begin = np.sort(np.concatenate([first, *cuts]))
     of = step[trees[begin]]
     place = np.arange(len(begin)) - np.searchsorted(of, of)
-    return Batches(trees, np.append(begin, len(trees)), of, place)
+    return Dealt(trees, np.append(begin, len(trees)), of, place)
 
 
 def _least_loaded(

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Sampler, Subset
 
 from hsa_geo.errors import HSAWarning, ShapeError, UnsupportedError
-from hsa_geo.training.packing import Batches, deal, pack
+from hsa_geo.training.packing import Dealt, deal, pack
 
 __all__ = ["LeafBudgetBatchSampler", "leaf_counts"]
 
@@ -151,7 +151,7 @@ class LeafBudgetBatchSampler(Sampler[list[int]]):
         if epoch < 0 or first_step < 0:
             raise ShapeError(f"epoch={epoch} and first_step={first_step} must be 0 or more.")
         self.epoch, self.first_step = epoch, first_step
-        self._plan: tuple[np.ndarray, Batches, np.ndarray, np.ndarray] | None = None
+        self._plan: tuple[np.ndarray, Dealt, np.ndarray, np.ndarray] | None = None
 
     @property
     def num_steps(self) -> int:
@@ -187,7 +187,7 @@ class LeafBudgetBatchSampler(Sampler[list[int]]):
             else:
                 yield order[batches.trees[batches.start[batch] : batches.start[batch + 1]]].tolist()
 
-    def _planned(self) -> tuple[np.ndarray, Batches, np.ndarray, np.ndarray]:
+    def _planned(self) -> tuple[np.ndarray, Dealt, np.ndarray, np.ndarray]:
         """Order of the trees; all batches; for each of this rank its number or -1, and its step."""
         if self._plan is None:
             order, start = self._ordered_steps()

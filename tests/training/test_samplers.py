@@ -1,5 +1,6 @@
 """Batches by leaf budget: every tree once, never too large, the same steps for any processes."""
 
+import itertools
 import time
 
 import numpy as np
@@ -121,7 +122,7 @@ def test_batches_are_as_full_as_can_be():
     sizes = np.random.default_rng(0).integers(1, 40, 300)
     sampler = LeafBudgetBatchSampler(sizes, 49)  # too small a budget for slack
     batches = list(sampler)
-    for batch, following in zip(batches, batches[1:]):
+    for batch, following in itertools.pairwise(batches):
         assert sizes[batch].sum() + sizes[following[0]] > 49
 
 

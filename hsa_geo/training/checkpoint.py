@@ -1,0 +1,296 @@
+"""Checkpoints without pickle: tensors in safetensors, everything else in JSON.
+
+A checkpoint is two files, ``checkpoint-<step>.safetensors`` and ``checkpoint-<step>.json``.  Both
+appear in one step each, the JSON last and with the hash of the other, so a kill at any time leaves
+a checkpoint that is complete or none.  The newest two are kept: one that was damaged on the disk
+is found by its hash, and the one before it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from hsa_geo.errors import CheckpointError, DiskFullError, HSAWarning, ResumeError
+
+__all__ = ["Checkpoints", "differences", "fingerprint", "write_text"]
+
+#: ``format`` in every JSON file.
+FORMAT = "hsa_geo.checkpoint"
+#: Layout that this version writes and reads.
+SCHEMA = 1
+#: Checkpoints that are kept.
+KEPT = 2
+_NAME = re.compile(r"checkpoint-(\d{9})\.json")
+
+
+class Checkpoints:
+    """The checkpoints in a folder.
+
+    Args:
+        folder: Where; made when the first is written.
+
+    Example:
+        >>> import tempfile
+        >>> checkpoints = Checkpoints(tempfile.mkdtemp())
+        >>> for step in (10, 20, 30):
+        ...     checkpoints.write(step, {"w": torch.full((2,), step)}, {"loss": 1 / step})
+        >>> checkpoints.steps()
+        [20, 30]
+        >>> checkpoints.newest()
+        (30, {'w': tensor([30, 30])}, {'loss': 0.03333333333333333})
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints that are there, increasing; they are not looked into."""
+        if not self.folder.is_dir():
+            return []
+        found = map(_NAME.fullmatch, sorted(os.listdir(self.folder)))
+        return [int(match[1]) for match in found if match]
+
+    def write(self, step: int, tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> None:
+        """Write a checkpoint; then remove all but this one and the newest before it.
+
+        Args:
+            step: Number of steps that were taken; newer checkpoints are damaged ones, and go.
+            tensors: Any tensors, on any device.
+            content: What JSON can hold; numbers come back exactly.
+
+        Raises:
+            DiskFullError: If there is no room; the checkpoints before are still whole.
+            CheckpointError: If it cannot be written for another reason.
+        """
+        weights, note = self._paths(step)
+        plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            part = weights.with_suffix(".part")
+            try:
+                safetensors.torch.save_file(plain, part, {"format": FORMAT})
+                digest = _hash_and_sync(part)
+                os.replace(part, weights)
+            finally:
+                part.unlink(missing_ok=True)
+            body = {
+                "format": FORMAT,
+                "schema": SCHEMA,
+                "step": step,
+                "sha256": digest,
+                "content": dict(content),
+            }
+            text = json.dumps({**body, "own_sha256": fingerprint(body)}, allow_nan=False, indent=1)
+            write_text(note, text)
+        except (OSError, safetensors.SafetensorError) as error:
+            with contextlib.suppress(OSError):
+                if not note.exists():
+                    weights.unlink(missing_ok=True)
+            old = [s for s in self.steps() if s < step]
+            rest = f"that of step {old[-1]} is whole" if old else "there is none before it"
+            full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            full = full or any(f"os error {code}" in str(error) for code in _FULL)
+            if full:
+                raise DiskFullError(
+                    f"no room for the checkpoint of step {step} in '{self.folder}' ({error}); "
+                    f"{rest}: free some, and go on with resume=True."
+                ) from error
+            raise CheckpointError(
+                f"the checkpoint of step {step} cannot be written to '{self.folder}' ({error}); "
+                f"{rest}: see to the folder, and go on with resume=True."
+            ) from error
+        self._remove_others(step)
+
+    def newest(self) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
+        """Read the newest checkpoint that is whole, with a warning about damaged ones.
+
+        Returns:
+            Its step, tensors (on the CPU) and content, or :obj:`None` if there never was one.
+
+        Raises:
+            CheckpointError: If all that are there are damaged, or of another version.
+        """
+        damaged = []
+        for step in reversed(self.steps()):
+            try:
+                out = self.read(step)
+            except CheckpointError as error:
+                damaged.append(str(error))
+                continue
+            for text in damaged:
+                warnings.warn(
+                    f"{text.rstrip('.')}: going on from that of step {step}.",
+                    HSAWarning,
+                    stacklevel=3,
+                )
+            return step, *out
+        if damaged:
+            raise CheckpointError(
+                f"{damaged[0].rstrip('.')}, and no other checkpoint is whole: remove "
+                f"'{self.folder}' to begin anew."
+            )
+        return None
+
+    def read(self, step: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Read one checkpoint.
+
+        Args:
+            step: One of :meth:`steps`.
+
+        Returns:
+            Its tensors (on the CPU) and its content.
+
+        Raises:
+            CheckpointError: If it is damaged or of another version; the message says which file.
+
+        Example:
+            >>> Checkpoints("nowhere").read(3)
+            Traceback (most recent call last):
+            ...
+            hsa_geo.errors.CheckpointError: 'nowhere/checkpoint-000000003.json' is damaged ...
+        """
+        weights, note = self._paths(step)
+        try:
+            body = json.loads(note.read_text(encoding="utf-8"))
+            own = body.pop("own_sha256")
+        except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+            raise CheckpointError(f"'{note}' is damaged ({error!r}).") from error
+        if body.get("format") != FORMAT or body.get("schema") != SCHEMA:
+            raise CheckpointError(
+                f"'{note}' has schema {body.get('schema')!r} of format {body.get('format')!r}, "
+                f"not {SCHEMA} of {FORMAT!r}."
+            )
+        if own != fingerprint(body) or body["step"] != step:
+            raise CheckpointError(f"'{note}' is damaged (its own hash does not fit).")
+        try:
+            if _hash_and_sync(weights, sync=False) != body["sha256"]:
+                raise CheckpointError(f"'{weights}' is damaged (its hash does not fit).")
+            return safetensors.torch.load_file(weights), body["content"]
+        except (OSError, safetensors.SafetensorError) as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise CheckpointError(f"'{weights}' is damaged ({error}).") from error
+
+    def _paths(self, step: int) -> tuple[Path, Path]:
+        stem = self.folder / f"checkpoint-{step:09d}"
+        return stem.with_suffix(".safetensors"), stem.with_suffix(".json")
+
+    def _remove_others(self, step: int) -> None:
+        keep = {*[s for s in self.steps() if s < step][1 - KEPT :], step}
+        names = {path.name for s in keep for path in self._paths(s)}
+        for path in self.folder.glob("checkpoint-*"):
+            ours = re.fullmatch(r"checkpoint-\d{9}\.(json|safetensors|part)", path.name)
+            if ours and path.name not in names:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in one step.
+
+    Raises:
+        OSError: If it cannot be written; an old one is then still whole.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.txt")
+        >>> write_text(path, "to be")
+        >>> path.read_text()
+        'to be'
+    """
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with open(part, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # the names, too, where a folder can be synchronised
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def fingerprint(content: Any) -> str:
+    """A sha256 of what JSON can hold, or of a tensor.
+
+    Example:
+        >>> fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
+        True
+    """
+    if isinstance(content, Tensor):
+        data = content.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return hashlib.sha256(data.data).hexdigest()
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def differences(before: Any, now: Any, name: str = "") -> list[str]:
+    """What differs between two things that JSON can hold, in words.
+
+    Example:
+        >>> differences({"options": {"lr": 0.1, "seed": 1}}, {"options": {"lr": 0.2, "seed": 1}})
+        ['options.lr was 0.1 and is 0.2']
+    """
+    if isinstance(before, dict) and isinstance(now, dict):
+        out = []
+        for key in [*before, *(k for k in now if k not in before)]:
+            path = f"{name}.{key}" if name else str(key)
+            if key not in now or key not in before:
+                out.append(f"{path} is {'new' if key in now else 'gone'}")
+            else:
+                out += differences(before[key], now[key], path)
+        return out
+    if before == now:
+        return []
+    if isinstance(before, str) and isinstance(now, str) and max(len(before), len(now)) > 60:
+        same = (a == b for a, b in zip(f"{before}\0", f"{now}\1"))
+        at = list(same).index(False)
+        before, now = (f"...{text[max(at - 20, 0) : at + 30]}..." for text in (before, now))
+    return [f"{name} was {before!r} and is {now!r}"]
+
+
+def check_same(before: Any, now: Any, folder: Path) -> None:
+    """Refuse to go on with another training.
+
+    Raises:
+        ResumeError: If anything differs; the message names up to four things.
+
+    Example:
+        >>> check_same({"lr": 1}, {"lr": 1}, Path("runs"))
+    """
+    other = differences(before, now)
+    if other:
+        more = f", and {len(other) - 4} more" if len(other) > 4 else ""
+        raise ResumeError(
+            f"the checkpoint in '{folder}' is of another training ({'; '.join(other[:4])}{more}): "
+            "give what it was, or another folder."
+        )
+
+
+def _hash_and_sync(path: Path, sync: bool = True) -> str:
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if sync:
+            os.fsync(file.fileno())
+    return digest
