@@ -14,7 +14,7 @@ import copy
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,8 @@ def make_token_features(
     if hasattr(dataset, "transform"):
         dataset = copy.copy(dataset)
         dataset.transform = None  # type: ignore[attr-defined]
-    text_of, count = _texts(dataset, texts)
+    texts = _texts(dataset, texts)
+    count = len(texts)
     ids, spans = [], []
     for i in range(count):
         doc_id, words = words_of(dataset[i])
@@ -99,7 +100,7 @@ def make_token_features(
     for k, shard in enumerate(shards):
         digest = hashlib.sha256(json.dumps([SCHEMA, settings], sort_keys=True).encode())
         for i in shard:
-            for part in (str(ids[i]).encode(), spans[i].tobytes(), _bytes(text_of(i))):
+            for part in (str(ids[i]).encode(), spans[i].tobytes(), _bytes(texts[i])):
                 digest.update(len(part).to_bytes(8, "little") + part)
         names.append(f"{k:05d}-{digest.hexdigest()[:12]}.safetensors")
     _check_other(folder, names, settings, force)
@@ -117,7 +118,7 @@ def make_token_features(
     bar = iter(track(waiting, f"Encoding words with {settings['model']}", enabled=log))
     for name, shard in todo:
         vectors = encoder.words(
-            [text_of(i) for i in shard],
+            [texts[i] for i in shard],
             [spans[i] for i in shard],
             done=lambda n: [next(bar, None) for _ in range(n)],
         )
@@ -141,18 +142,16 @@ def make_token_features(
     return TokenFeatures(folder)
 
 
-def _texts(
-    dataset: Sequence[SignalTree], texts: Sequence[str] | None
-) -> tuple[Callable[[int], str], int]:
+def _texts(dataset: Sequence[SignalTree], texts: Sequence[str] | None) -> Sequence[str]:
     if texts is None:
         if not hasattr(dataset, "text"):
             raise ShapeError(
                 f"a {type(dataset).__name__} has no text(i): give the texts, one for each tree."
             )
-        return dataset.text, len(dataset)
+        return [dataset.text(i) for i in range(len(dataset))]
     if len(texts) != len(dataset):
         raise ShapeError(f"{len(texts)} texts for {len(dataset)} trees: give one for each.")
-    return texts.__getitem__, len(dataset)
+    return texts
 
 
 def _bytes(text: str) -> bytes:

@@ -4,9 +4,9 @@ Which vector a word gets, in this order:
 
 1. that of the word as it is written;
 2. that of the word in small letters, with a plain ``'`` for a typographic apostrophe;
-3. the mean of the vectors of its parts, as far as they have some: parts end at hyphens, slashes,
-   underscores, points and commas, and before the clitics that the vectors of GloVe are trained on
-   (``don't``: ``do`` + ``n't``; ``it's``: ``it`` + ``'s``);
+3. the mean of the vectors of its parts, as far as they have some: the runs of letters and digits
+   (``k-cup``: ``k`` + ``cup``), and the endings that GloVe's own tokenizer cuts off (``don't``:
+   ``do`` + ``n't``; ``it's``: ``it`` + ``'s``);
 4. zeros, and ``found`` is False.
 
 Zeros are what users of pretrained vectors mostly expect: a word that nothing is known about adds
@@ -43,7 +43,7 @@ from hsa_geo.errors import FileFormatError, HSAWarning, ShapeError
 __all__ = ["WordVectors", "read_vectors"]
 
 _CLITIC = re.compile(r"(?<=.)(n't|'(?:s|m|d|re|ve|ll))$", re.DOTALL)
-_BETWEEN = re.compile(r"[-\u2010-\u2015/_.,'\u200d]+")
+_BETWEEN = re.compile(r"[\W_]+")
 _APOSTROPHES = str.maketrans("\u2019\u2018\u02bc\uff07", "''''")
 
 
