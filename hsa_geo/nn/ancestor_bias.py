@@ -7,10 +7,31 @@ from torch import Tensor, nn
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
+from hsa_geo.errors import ShapeError
 from hsa_geo.nn.leaf_paths import check_positive, leaf_paths
 from hsa_geo.ops.inputs import as_plan
 
-__all__ = ["AncestorBias"]
+__all__ = ["AncestorBias", "head_slopes"]
+
+
+def head_slopes(heads: int, slope: float) -> Tensor:
+    """How local every head starts: the first the most, halving from head to head, the last not.
+
+    Args:
+        heads: Number of heads.
+        slope: That of the first head, also where it is the only one.
+
+    Returns:
+        ``[heads]``.
+
+    Example:
+        >>> head_slopes(4, 4.0).tolist(), head_slopes(1, 4.0).tolist()
+        ([4.0, 2.0, 1.0, 0.0], [4.0])
+    """
+    slopes = slope * 0.5 ** torch.arange(heads)
+    if heads > 1:
+        slopes[-1] = 0
+    return slopes
 
 
 class AncestorBias(nn.Module):
@@ -24,21 +45,23 @@ class AncestorBias(nn.Module):
     with :math:`\mathrm{up}(i, j)` the number of steps from leaf i up to the lowest common ancestor
     of i and j, whose level is counted from the root.  (0, 0) is the leaf itself, (1, 1) siblings,
     (1, 2) a leaf of a sibling, (2, 1) an uncle, ...; steps beyond ``levels`` count as one more than
-    ``levels``, a level beyond as ``levels``.  Every head learns both tables.  Flat attention can
-    thus be as local as the hierarchy, and any leaf can be told from the others.
+    ``levels``, a level beyond as ``levels``.  Every head learns both tables.
 
-    Costs memory for all pairs of leaves of a tree.
+    So flat attention can be as local as the hierarchy, and it need not find that out: the first
+    head starts with ``slope`` less for every step above the parent, the next with half of that,
+    and so on; the last one starts with nothing.  Costs memory for all pairs of leaves of a tree.
 
     Args:
         heads (int): Number of heads. (default: ``1``)
         levels (int): Number of steps and levels told apart. (default: ``4``)
+        slope (float): How local the first head starts. (default: ``4.0``)
 
     Shapes:
         - **input:** a tree, batch or plan, and rows of leaves :math:`(B, L)`, -1 for none
         - **output:** :math:`(B, H, L, L)`, zero where there is no leaf
 
     Raises:
-        ShapeError: If a size is not positive.
+        ShapeError: If a size is not positive, or ``slope`` negative.
 
     Example:
         >>> from hsa_geo.nn import FlatConv
@@ -49,17 +72,21 @@ class AncestorBias(nn.Module):
         [[0, 1, 2, 2], [1, 0, 2, 2], [2, 2, 0, 1], [2, 2, 1, 0]]
     """
 
-    def __init__(self, heads: int = 1, levels: int = 4) -> None:
+    def __init__(self, heads: int = 1, levels: int = 4, slope: float = 4.0) -> None:
         super().__init__()
         check_positive(heads=heads, levels=levels)
-        self.heads, self.levels = heads, levels
+        self.heads, self.levels, self.slope = heads, levels, slope
+        if not slope >= 0:
+            raise ShapeError(f"slope={slope!r} must be 0 or more.")
         self.way = nn.Parameter(torch.empty(heads, (levels + 2) ** 2))
         self.level = nn.Parameter(torch.empty(heads, levels + 1))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set all scores to zero, where attention is as without."""
-        nn.init.zeros_(self.way)
+        """Set the scores to what the slopes of the heads say."""
+        above = (torch.arange(self.levels + 2) - 1).clamp_min(0).repeat_interleave(self.levels + 2)
+        with torch.no_grad():
+            self.way.copy_(-head_slopes(self.heads, self.slope)[:, None] * above)
         nn.init.zeros_(self.level)
 
     @staticmethod

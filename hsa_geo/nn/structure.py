@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError
+from hsa_geo.nn.ancestor_bias import head_slopes
 from hsa_geo.nn.leaf_paths import check_positive, leaf_paths
 from hsa_geo.nn.position_modules import FourierPosition
 from hsa_geo.ops.inputs import as_plan
@@ -101,9 +102,10 @@ class PathPosition(nn.Module):
     with f Fourier features and :math:`c` a code of a node.  The codes of the first ``P_id``
     branching nodes of a tree (from the root, level by level) are orthonormal, so that the first
     sum counts the ancestors that two leaves have in common, each with learned weights per head:
-    those of the ``levels`` lowest and of the ``levels`` top ancestors.  Codes of further nodes are
-    random, with products of :math:`\pm 1 / \sqrt{P_{id}}` with those that are not in the same
-    set of ``P_id``.
+    those of the ``levels`` lowest and of the ``levels`` top ancestors.  The first head starts with
+    4 for the same parent, the next with 2, and so on, the last with nothing.  Codes of further
+    nodes are random, with products of :math:`\pm 1 / \sqrt{P_{id}}` with those that are not in
+    the same set of ``P_id``.
 
     Args:
         channels (int): Number of features P, even and at least 8; three eighths are for place,
@@ -144,16 +146,17 @@ class PathPosition(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw codes and frequencies anew; set the weights to 1 for the parent, then falling."""
+        """Draw the frequencies anew, and set the weights, which fall from level to level."""
         for module in (self.place, self.depth, self.order):
             module.reset_parameters()
-        # The same codes for every instance: they stand for identities, there is nothing to draw.
+        # The same codes for every instance: they stand for identities.
         random = torch.randn(self.codes.shape, generator=torch.Generator().manual_seed(0))
         self.codes.copy_(torch.linalg.qr(random)[0])
         falling = 0.5 ** torch.arange(self.levels)
+        gain = head_slopes(self.heads, 4.0).sqrt()[:, None] * falling
         with torch.no_grad():
-            self.low_gain.copy_(falling.expand_as(self.low_gain))
-            self.top_gain.copy_((falling / 2).expand_as(self.top_gain))
+            self.low_gain.copy_(gain)
+            self.top_gain.copy_(gain / 4)
 
     def forward(self, tree: SignalTree | TreePlan) -> Tensor:
         """Embeddings ``[N, H, P]`` of the leaves of a tree or batch."""

@@ -73,14 +73,26 @@ def test_weighted_leaves():
     assert torch.allclose(conv(x, once), out[:3], atol=1e-5)
 
 
-def test_it_starts_without_effect_and_learns():
+def test_without_slope_it_starts_without_effect_and_learns():
     tree = random_tree(2, shape="mixed")
     x = torch.randn(tree.num_leaves, 6)
-    plain, conv = FlatConv(6, 4, heads=2), FlatConv(6, 4, heads=2, pair_bias=AncestorBias(2))
+    plain = FlatConv(6, 4, heads=2)
+    conv = FlatConv(6, 4, heads=2, pair_bias=AncestorBias(2, slope=0.0))
     conv.load_state_dict(plain.state_dict(), strict=False)
     assert torch.allclose(conv(x, tree), plain(x, tree), atol=1e-6)
     conv(x, tree).square().sum().backward()
-    assert all(float(p.grad.abs().sum()) > 0 for p in conv.pair_bias.parameters())
+    assert all(p.grad.abs().sum().item() > 0 for p in conv.pair_bias.parameters())
+
+
+def test_the_first_head_starts_under_the_parent():
+    """A head of a steep slope sees what its parent holds alone, the last one everything."""
+    tree = random_tree(3, shape="mixed")
+    bias = AncestorBias(2, slope=50.0)
+    near, far = bias(tree, torch.arange(tree.num_leaves)[None])[0].softmax(-1)
+    paths = leaf_paths(tree, 20).low
+    mine = (paths[:, 1][:, None, None] == paths[None]).any(2).float()
+    assert torch.allclose(near, mine / mine.sum(1, keepdim=True), atol=1e-6)
+    assert torch.allclose(far, torch.full_like(far, 1 / tree.num_leaves))
 
 
 def test_leaves_that_interleave():
@@ -111,4 +123,6 @@ def test_deep_trees():
 def test_what_is_refused_and_repr():
     with pytest.raises(ShapeError, match="levels=0"):
         AncestorBias(levels=0)
+    with pytest.raises(ShapeError, match="slope=-1"):
+        AncestorBias(slope=-1)
     assert repr(AncestorBias(2, levels=3)) == "AncestorBias(heads=2, levels=3)"

@@ -87,6 +87,7 @@ def test_codes_of_many_nodes_differ():
     tree = chain(300)
     position = only_codes(PathPosition(16, levels=1))
     nn.init.zeros_(position.top_gain)
+    nn.init.ones_(position.low_gain)
     e = position(tree)[:300, 0]
     product = e @ e.t()
     assert torch.allclose(product.diagonal(), torch.ones(300), atol=1e-4)
