@@ -5,6 +5,7 @@ from hsa_geo.nn.conv import HSAConv
 from hsa_geo.nn.deep_set import DeepSetConv
 from hsa_geo.nn.encoder import EncoderBlock, HSAEncoder
 from hsa_geo.nn.flat import FlatConv
+from hsa_geo.nn.leaf_conv import LeafConv
 from hsa_geo.nn.leaf_features import LeafFeatures
 from hsa_geo.nn.modalities import (
     FrozenModule,
@@ -29,6 +30,7 @@ from hsa_geo.nn.position import (
 )
 from hsa_geo.nn.position_modules import FourierPosition, GraphPosition, LearnedPosition
 from hsa_geo.nn.readout import SubtreeReadout, subtree_mean
+from hsa_geo.nn.signal_classifier import SignalClassifier
 from hsa_geo.nn.structure import PathPosition, StructureFeatures
 from hsa_geo.nn.tokens import TokenBags, TokenEncoder, token_bags
 
@@ -44,6 +46,7 @@ __all__ = [
     "HSAConv",
     "HSAEncoder",
     "HierarchicalReadout",
+    "LeafConv",
     "LeafFeatures",
     "LearnedPosition",
     "LinearFeatures",
@@ -53,6 +56,7 @@ __all__ = [
     "PositionEmbedding",
     "QueryReadout",
     "ReadingOrder",
+    "SignalClassifier",
     "StructureFeatures",
     "SubtreeClassifier",
     "SubtreeReadout",

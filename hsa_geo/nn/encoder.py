@@ -99,8 +99,8 @@ class HSAEncoder(nn.Module):
         qk_norm (bool): LayerNorm of every head's query and key. (default: :obj:`False`)
         backend (str): As in :func:`~hsa_geo.ops.hsa_attention`. (default: ``"auto"``)
         conv (callable, optional): Makes each block's layer in place of HSAConv, whose options
-            (``position_channels``, ``energy``, ``qk_norm``, ``backend``, ``attention_dropout``)
-            are then refused. (default: :obj:`None`)
+            (``position_channels``, ``energy``, ``qk_norm``, ``backend``, ``attention_dropout``,
+            ``values``) are then refused. (default: :obj:`None`)
         attention_dropout (float, optional): Dropout of attention. (default: as ``dropout``)
         final_norm (bool): LayerNorm of the output, which the residual branches of a pre-norm
             stack leave without one. (default: :obj:`True`)
@@ -109,6 +109,7 @@ class HSAEncoder(nn.Module):
         position (callable, optional): Makes each block's position module, in place of a
             :class:`~hsa_geo.nn.PositionEmbedding` of ``position_channels``; needed e.g. where
             siblings form a graph (:class:`~hsa_geo.nn.GraphPosition`). (default: :obj:`None`)
+        values (str): ``"own"`` or ``"keys"``, as in HSAConv. (default: ``"own"``)
 
     Shapes:
         - **input:** :math:`(N, C)` and a tree or batch of trees
@@ -142,6 +143,7 @@ class HSAEncoder(nn.Module):
         final_norm: bool = True,
         zero_init: bool = False,
         position: Callable[[], nn.Module] | None = None,
+        values: str = "own",
     ) -> None:
         super().__init__()
         if heads < 1 or channels < 1 or channels % heads:
@@ -158,6 +160,7 @@ class HSAEncoder(nn.Module):
             "backend": (backend, "auto"),
             "attention_dropout": (attention_dropout, None),
             "position": (position, None),
+            "values": (values, "own"),
         }
         given = {name: value for name, (value, default) in options.items() if value != default}
         if conv is not None and given:
@@ -194,6 +197,7 @@ class HSAEncoder(nn.Module):
                 energy=energy,
                 position=position() if position else embedding(),
                 backend=backend,
+                values=values,
             )
 
         make = conv or hsa_conv

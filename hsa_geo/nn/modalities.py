@@ -14,8 +14,17 @@ from torch import Tensor, nn
 from torch_geometric.nn.inits import reset
 
 from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.nn.tokens import TokenEncoder
 
-__all__ = ["FrozenModule", "LinearFeatures", "PatchConv", "Symbols", "WordEmbedding"]
+__all__ = [
+    "FrozenModule",
+    "LinearFeatures",
+    "PatchConv",
+    "Symbols",
+    "WordEmbedding",
+    "encoder_from",
+    "encoder_spec",
+]
 
 
 class WordEmbedding(nn.Module):
@@ -329,6 +338,54 @@ class FrozenModule(nn.Module):
         """What the module says, without gradient."""
         with torch.no_grad():
             return self.module(*args, **kwargs)
+
+
+def encoder_spec(module: nn.Module) -> dict[str, Any] | None:
+    """What makes an encoder again, as JSON; None for a module that is not one of hsa_geo.
+
+    Args:
+        module: The encoder.
+
+    Returns:
+        Its class and ``config``, or None.
+
+    Example:
+        >>> encoder_spec(Symbols(3, 8))
+        {'class': 'Symbols', 'config': {'num': 3, 'channels': 8}}
+        >>> encoder_spec(nn.Linear(3, 8)) is None
+        True
+    """
+    name = type(module).__name__
+    if _ENCODERS.get(name) is not type(module):
+        return None
+    return {"class": name, "config": module.config}
+
+
+def encoder_from(spec: dict[str, Any]) -> nn.Module:
+    """The encoder that :func:`encoder_spec` described, its parameters drawn anew.
+
+    Args:
+        spec: The description.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        KeyError: If there is no encoder of this class.
+
+    Example:
+        >>> encoder_from({"class": "Symbols", "config": {"num": 3, "channels": 8}})
+        Symbols(3, 8)
+    """
+    cls = _ENCODERS[spec["class"]]
+    if cls is WordEmbedding:
+        return WordEmbedding.from_config(spec["config"])
+    return cls(**spec["config"])
+
+
+_ENCODERS: dict[str, type[nn.Module]] = {
+    cls.__name__: cls for cls in (LinearFeatures, PatchConv, Symbols, TokenEncoder, WordEmbedding)
+}
 
 
 def _check_positive(**sizes: int) -> None:

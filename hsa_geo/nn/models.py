@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
-from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from hsa_geo.data.signal_tree import SignalTree
-from hsa_geo.errors import FileFormatError, ShapeError
-from hsa_geo.nn.deep_set import DeepSetConv
+from hsa_geo.errors import ShapeError
+from hsa_geo.nn.attentions import encoder_options
 from hsa_geo.nn.encoder import HSAEncoder
-from hsa_geo.nn.flat import FlatConv
-from hsa_geo.nn.position import ReadingOrder
 from hsa_geo.nn.readout import subtree_mean
+from hsa_geo.nn.saving import load_model, save_model
 from hsa_geo.nn.tokens import TokenEncoder
 
 __all__ = ["ATTENTIONS", "SubtreeClassifier"]
 
-#: Schema version of saved models.
-SCHEMA = 1
+#: Layers that a :class:`SubtreeClassifier` can be built of.
+ATTENTIONS = ("hsa", "flat", "deep_set")
+
 
 #: Layers that a :class:`SubtreeClassifier` can be built of.
 ATTENTIONS = ("hsa", "flat", "deep_set")
@@ -99,18 +96,6 @@ class SubtreeClassifier(nn.Module):
             "position_channels": position_channels,
             "attention": attention,
         }
-
-        def flat() -> nn.Module:
-            position = ReadingOrder(position_channels, heads) if position_channels else None
-            return FlatConv(channels, channels // heads, heads, position=position)
-
-        def deep_set() -> nn.Module:
-            return DeepSetConv(channels, channels // heads, heads)
-
-        conv = {"hsa": None, "flat": flat, "deep_set": deep_set}[attention]
-        own: dict[str, Any] = {}
-        if conv is None:
-            own = {"position_channels": position_channels, "attention_dropout": 0.0}
         self.tokens = TokenEncoder(num_ids, channels, token_dropout)
         self.encoder = HSAEncoder(
             channels,
@@ -118,10 +103,9 @@ class SubtreeClassifier(nn.Module):
             heads,
             hidden,
             dropout,
-            conv=conv,
             final_norm=False,
             zero_init=True,
-            **own,
+            **encoder_options(attention, channels, heads, position_channels),
         )
         self.dropout = nn.Dropout(dropout)
         self.norm = nn.LayerNorm(channels)
@@ -165,17 +149,7 @@ class SubtreeClassifier(nn.Module):
             extra: What else belongs to the model (labels, builder options), as JSON.
                 (default: :obj:`None`)
         """
-        config = json.dumps(
-            {"schema": SCHEMA, "model": self.config, "extra": extra or {}}, indent=2
-        )
-        path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
-        state = {key: value.contiguous() for key, value in self.state_dict().items()}
-        # Each file is complete before it takes its name.
-        safetensors.torch.save_file(state, str(path / "model.safetensors.part"))
-        (path / "config.json.part").write_text(config, encoding="utf-8")
-        for name in ("model.safetensors", "config.json"):
-            (path / f"{name}.part").replace(path / name)
+        save_model(self, self.config, folder, extra)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> tuple[SubtreeClassifier, dict[str, Any]]:
@@ -190,43 +164,4 @@ class SubtreeClassifier(nn.Module):
         Raises:
             FileFormatError: If the folder does not hold a saved model of this schema.
         """
-        path = Path(folder)
-        try:
-            config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-            if config["schema"] != SCHEMA:
-                raise FileFormatError(
-                    f"{path} has schema {config['schema']!r}, but this version of hsa_geo reads "
-                    f"{SCHEMA}: train the model anew, or install the version that wrote it."
-                )
-            state = safetensors.torch.load_file(str(path / "model.safetensors"))
-            _check_sizes(config["model"], state)
-            model = cls(**config["model"])
-            model.load_state_dict(state)
-            extra = dict(config["extra"])
-        except FileFormatError:
-            raise
-        except Exception as error:  # whatever a damaged or foreign file makes the readers raise
-            raise FileFormatError(
-                f"{path} does not hold a saved SubtreeClassifier ({type(error).__name__}: "
-                f"{' '.join(str(error).split())[:300]}): give the folder that save() wrote."
-            ) from error
-        return model.eval(), extra
-
-
-def _check_sizes(config: dict[str, Any], state: dict[str, Tensor]) -> None:
-    """Refuse sizes that the tensors do not have, before a model of these sizes is built."""
-    ids, channels = 2 * config["num_ids"], config["channels"]
-    expected = {
-        "tokens.embed.weight": [ids, channels],
-        "direct.weight": [ids, config["num_classes"]],
-    }
-    for key, shape in expected.items():
-        if list(state[key].shape) != shape:
-            raise ValueError(f"{key} has shape {list(state[key].shape)}, not {shape}")
-    block = [list(value.shape) for key, value in state.items() if key.startswith("encoder.")]
-    if config["num_layers"] > 0 and [config["hidden_channels"], channels] not in block:
-        raise ValueError(f"hidden_channels is {config['hidden_channels']}")
-    largest = sum(value.numel() for value in state.values())
-    for key, limit in (("num_layers", len(state)), ("position_channels", largest)):
-        if config[key] > limit:
-            raise ValueError(f"{key} is {config[key]}")
+        return load_model(folder, "SubtreeClassifier", lambda config: cls(**config))

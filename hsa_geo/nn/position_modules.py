@@ -72,8 +72,11 @@ class FourierPosition(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the frequencies anew and set length and strength to their initial values."""
         nn.init.normal_(self.frequency)
-        nn.init.constant_(self.log_length, torch.tensor(self.length).log().item())
-        nn.init.constant_(self.log_strength, torch.tensor(self.strength).log().item())
+        for parameter, value in (
+            (self.log_length, self.length),
+            (self.log_strength, self.strength),
+        ):
+            nn.init.constant_(parameter, torch.tensor(value, device="cpu").log().item())
 
     def forward(self, position: Tensor) -> Tensor:
         """Embed positions ``[n, >= coordinates]`` as ``[n, H, P]``."""
