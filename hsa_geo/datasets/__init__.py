@@ -1,22 +1,27 @@
 """PyG datasets over real data, fetched through package clients."""
 
 from hsa_geo.datasets.brown import Brown
+from hsa_geo.datasets.elec import Elec
 from hsa_geo.datasets.emojis import Emojis
 from hsa_geo.datasets.food_reviews import FoodReviews
 from hsa_geo.datasets.form_pages import FormPages
 from hsa_geo.datasets.glove import GloVe
+from hsa_geo.datasets.imdb import IMDB
 from hsa_geo.datasets.make_features import make_token_features
 from hsa_geo.datasets.manual_pages import ManualPages
 from hsa_geo.datasets.minilm import MiniLM
 from hsa_geo.datasets.movie_sentences import MovieSentences
 from hsa_geo.datasets.n24news import N24News
+from hsa_geo.datasets.spam_mails import SpamMails
 from hsa_geo.datasets.text_encoder import TextEncoder
 from hsa_geo.datasets.text_trees import TextTrees
 from hsa_geo.datasets.token_features import TokenFeatures, with_features
 from hsa_geo.datasets.vectors import WordVectors, read_vectors
 
 __all__ = [
+    "IMDB",
     "Brown",
+    "Elec",
     "Emojis",
     "FoodReviews",
     "FormPages",
@@ -25,6 +30,7 @@ __all__ = [
     "MiniLM",
     "MovieSentences",
     "N24News",
+    "SpamMails",
     "TextEncoder",
     "TextTrees",
     "TokenFeatures",
