@@ -7,6 +7,7 @@ from hsa_geo.datasets.food_reviews import FoodReviews
 from hsa_geo.datasets.form_pages import FormPages
 from hsa_geo.datasets.glove import GloVe
 from hsa_geo.datasets.imdb import IMDB
+from hsa_geo.datasets.listops import ListOps
 from hsa_geo.datasets.make_features import make_token_features
 from hsa_geo.datasets.manual_pages import ManualPages
 from hsa_geo.datasets.minilm import MiniLM
@@ -26,6 +27,7 @@ __all__ = [
     "FoodReviews",
     "FormPages",
     "GloVe",
+    "ListOps",
     "ManualPages",
     "MiniLM",
     "MovieSentences",

@@ -154,7 +154,7 @@ class Expressions:
         """An expression as it is written."""
         return " ".join(TOKENS[t] for t in self.tokens[self.ptr[index] : self.ptr[index + 1]])
 
-    def keys(self) -> list[bytes]:
+    def encoded(self) -> list[bytes]:
         """The tokens of every expression as bytes, by which equal ones are found."""
         whole = self.tokens.tobytes()
         return [whole[a:b] for a, b in zip(self.ptr[:-1].tolist(), self.ptr[1:].tolist())]

@@ -104,16 +104,16 @@ def test_what_is_drawn():
 
 def test_the_same_seed_gives_the_same():
     one, two, other = (draw_expressions(50, np.random.default_rng(s)) for s in (3, 3, 4))
-    assert one.keys() == two.keys()
-    assert one.keys() != other.keys()
+    assert one.encoded() == two.encoded()
+    assert one.encoded() != other.encoded()
 
 
 def test_picked_and_joined():
     drawn = draw_expressions(20, np.random.default_rng(0))
     again = Expressions.join([drawn[:7], drawn[np.array([], dtype=np.int64)], drawn[7:]])
-    assert again.keys() == drawn.keys()
+    assert again.encoded() == drawn.encoded()
     picked = drawn[np.array([5, 0, 5])]
-    assert picked.keys() == [drawn.keys()[i] for i in (5, 0, 5)]
+    assert picked.encoded() == [drawn.encoded()[i] for i in (5, 0, 5)]
     assert len(Expressions.join([])) == 0
 
 
@@ -121,7 +121,7 @@ def test_nothing_at_all():
     empty = Expressions.parse([])
     assert len(empty) == 0
     assert empty.values().tolist() == []
-    assert draw_expressions(0, np.random.default_rng(0)).keys() == []
+    assert draw_expressions(0, np.random.default_rng(0)).encoded() == []
 
 
 def test_very_deep():
