@@ -8,6 +8,7 @@ Example:
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -112,9 +113,10 @@ class World:
 
 @contextlib.contextmanager
 def connected(device: str = "auto") -> Iterator[World]:
-    """Join the other processes that ``torchrun`` started, if it did, and leave them afterwards.
+    """Join the other processes that ``torchrun`` started, if it did.
 
-    A process group that is there already is used and left alone.
+    They stay connected until this one ends, so that several trainings can follow each other; a
+    process group that is there already is used.
 
     Args:
         device: ``"auto"`` for this process's CUDA device, or the CPU where there is none; or a
@@ -148,10 +150,12 @@ def connected(device: str = "auto") -> Iterator[World]:
         raise UnsupportedError("this build of torch has no torch.distributed: run one process.")
     if place.type == "cuda":
         torch.cuda.set_device(place)
-    if not there:
+    if not there:  # for as long as the process lives: a store serves one group of this name
         dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=TIMEOUT)
-    try:
-        yield World(dist.get_rank(), dist.get_world_size(), place)
-    finally:
-        if not there:
-            dist.destroy_process_group()
+        atexit.register(_disconnect)
+    yield World(dist.get_rank(), dist.get_world_size(), place)
+
+
+def _disconnect() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

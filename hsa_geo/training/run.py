@@ -79,6 +79,7 @@ class Run:
         self.state = Progress()
         self.checkpoints = None if folder is None else Checkpoints(folder)
         self._written = time.monotonic()
+        self._identity = {} if folder is None else self._identify()
 
     def _batches(self, trees: Sequence[Any], world: World, shuffle: bool) -> Batches:
         options = self.options
@@ -120,7 +121,7 @@ class Run:
         if step is None:
             return
         tensors, content = found[1:] if found is not None else self.checkpoints.read(step)
-        check_same(content["identity"], self._identity(), folder)
+        check_same(content["identity"], self._identity, folder)
         self.state = Progress(**content["progress"])
         best = restore(tensors, self.model, self.optimizer, self.average, self.world.device)
         self.best = best
@@ -134,7 +135,7 @@ class Run:
         self.checkpoints.write(
             self.state.total_steps,
             gather(self.model, self.optimizer, self.average, self.best),
-            {"identity": self._identity(), "progress": vars(self.state)},
+            {"identity": self._identity, "progress": vars(self.state)},
         )
 
     def _save_if_due(self) -> None:
@@ -143,7 +144,7 @@ class Run:
         if late or (steps is not None and self.state.total_steps % steps == 0):
             self.save()
 
-    def _identity(self) -> dict[str, Any]:
+    def _identify(self) -> dict[str, Any]:
         sizes = {"train": self.train.sampler.sizes}
         if self.validation is not None:
             sizes["validation"] = self.validation.sampler.sizes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -182,7 +181,7 @@ def identity(
             for name, values in sizes.items()
         },
         "model": {
-            "parts": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(model)),
+            "parts": {name or "itself": _settings(part) for name, part in model.named_modules()},
             "tensors": {k: f"{v.dtype} {list(v.shape)}" for k, v in trained.items()},
             "frozen": {
                 name: fingerprint(p) for name, p in model.named_parameters() if not p.requires_grad
@@ -190,3 +189,14 @@ def identity(
         },
     }
     return dict(json.loads(json.dumps(out)))
+
+
+def _settings(module: nn.Module) -> dict[str, Any]:
+    """Class and plain attributes of a module, such as the rate of a dropout."""
+    plain = {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_") and name != "training"
+    }
+    kept = {k: v for k, v in plain.items() if v is None or isinstance(v, (bool, int, float, str))}
+    return {"class": type(module).__qualname__, **kept}

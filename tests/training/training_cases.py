@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -64,47 +67,59 @@ def group_loss(model, batch):
     """Loss of every group but those of one leaf: items are no trees, and have weights."""
     x = model.encoder(model.words(batch.word_x), batch)
     nodes = batch.group_node
-    target = (nodes % 2).long()
+    leaves = batch.plan.count[batch.plan.node_slot[nodes]]
+    target = leaves % 2
     losses = nn.functional.cross_entropy(
         model.head(subtree_mean(x, batch, nodes)), target, reduction="none"
     )
-    return losses, (batch.plan.count[batch.plan.node_slot[nodes]] > 1).float()
+    return losses, (leaves > 1).float()
 
 
 LOSSES = {"trees": cross_entropy, "groups": group_loss}
 
 
 def main(folder: str, text: str) -> None:
-    """Train as the JSON text says; the final weights go to ``folder/final.safetensors``."""
+    """Train as the JSON text (a dict, or a list of them) says; all that came out is in the folder.
+
+    Beside the fields of Options a dict may hold ``folder`` (below the folder), ``trees``,
+    ``dropout``, ``loss``, ``seconds_per_step`` and ``die_after`` (calls of the loss in rank 0).
+    """
+    torch.set_num_threads(1)
+    rank = int(os.environ.get("RANK", 0))
     given = json.loads(text)
-    slow = given.pop("seconds_per_step", 0.0)
-    count, dropout = given.pop("trees", 60), given.pop("dropout", 0.2)
-    compute = LOSSES[given.pop("loss", "trees")]
+    for job in given if isinstance(given, list) else [given]:
+        out = Path(folder, job.pop("folder", "."))
+        out.mkdir(exist_ok=True)
+        slow, die_after = job.pop("seconds_per_step", 0.0), job.pop("die_after", None)
+        count, dropout = job.pop("trees", 60), job.pop("dropout", 0.2)
+        compute = LOSSES[job.pop("loss", "trees")]
+        calls = itertools.count(1)
 
-    def loss(model, batch):
-        time.sleep(slow)
-        return compute(model, batch)
+        def loss(
+            model, batch, compute=compute, slow=slow, die_after=die_after, calls=calls, out=out
+        ):
+            count = next(calls)
+            if rank == 0:
+                (out / "calls.txt").write_text(str(count))
+                if count == die_after:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(slow)
+            return compute(model, batch)
 
-    out = Path(folder)
-    model = Model(dropout)
-    result = fit(
-        model,
-        make_trees(count),
-        make_trees(20, seed=1),
-        loss=loss,
-        options=Options(**given),
-        folder=out,
-        resume=True,
-        log=False,
-    )
-    rank = int(__import__("os").environ.get("RANK", 0))
-    if rank == 0:
-        safetensors.torch.save_file(model.state_dict(), out / "final.safetensors")
-        (out / "result.json").write_text(json.dumps(vars(result)))
-    else:
+        model = Model(dropout, seed=rank)  # the first process's weights are what counts
+        result = fit(
+            model,
+            make_trees(count),
+            make_trees(20, seed=1),
+            loss=loss,
+            options=Options(**job),
+            folder=out,
+            resume=True,
+            log=False,
+        )
         safetensors.torch.save_file(model.state_dict(), out / f"final-{rank}.safetensors")
+        (out / f"result-{rank}.json").write_text(json.dumps(vars(result)))
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     main(*sys.argv[1:])
