@@ -16,6 +16,7 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -81,8 +82,10 @@ def build_in_parts(
     for k, chunk in enumerate(chunks):
         if k not in done:
             trees, extra = build(islice(bar, len(chunk)))
-            folder.mkdir(parents=True, exist_ok=True)  # another process may have finished
-            save_collated(paths[k], *collate_trees(trees), extra)
+            # Another process that has finished may remove the folder; then memory is enough.
+            with contextlib.suppress(FileNotFoundError):
+                folder.mkdir(parents=True, exist_ok=True)
+                save_collated(paths[k], *collate_trees(trees), extra)
             done[k] = trees, extra
     for _ in bar:  # lets the bar end
         pass

@@ -289,10 +289,11 @@ class StoredTrees(InMemoryDataset):
             for path in self._parts_folder.glob("*.safetensors"):
                 path.unlink(missing_ok=True)
         hashes = [archive.sha256 for archive in self.archives]
-        mark = [hsa_geo.__version__, hashes, self.part_size, self.build_version]
+        name = type(self).__name__
+        mark = [hsa_geo.__version__, name, hashes, self.part_size, self.build_version]
         parts = build_in_parts(
             items,
-            self.build,
+            self._checked,
             self._parts_folder,
             mark=_digest(mark)[:12],
             size=self.part_size,
@@ -332,6 +333,13 @@ class StoredTrees(InMemoryDataset):
         shutil.rmtree(self._parts_folder, ignore_errors=True)
         if self.log:
             print(self.summary(report))
+
+    def _checked(self, items: Iterator[Any]) -> Part:
+        """A part, whose labels are looked at before it is kept."""
+        trees, extra = self.build(items)
+        for tree in trees:
+            check_labels(tree.get("y"), self.classes)
+        return trees, extra
 
     def _extra(self) -> dict[str, Any]:
         """What is stored beside the trees, by name."""
