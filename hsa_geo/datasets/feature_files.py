@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hsa_geo.data import SignalTree
-from hsa_geo.datasets.collated import write_bytes
+from hsa_geo.datasets.disk import write_bytes
 from hsa_geo.errors import FileFormatError, ShapeError
 
 __all__ = [

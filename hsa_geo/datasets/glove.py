@@ -24,7 +24,7 @@ import numpy as np
 
 from hsa_geo._optional import require
 from hsa_geo.datasets.clients import Archive
-from hsa_geo.datasets.collated import write_bytes
+from hsa_geo.datasets.disk import write_bytes
 from hsa_geo.datasets.vectors import WordVectors
 from hsa_geo.errors import ArchiveError, FileFormatError, ShapeError
 

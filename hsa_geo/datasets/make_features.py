@@ -2,7 +2,8 @@
 
 Documents are put into shards of some ten thousand words (:mod:`hsa_geo.datasets.feature_files`);
 a shard's name holds a digest of the encoder, the texts and the trees that it is for, so a run
-that was killed finds what is done, and nothing that was made for something else is used.
+that was killed finds what is done, and nothing that was made for something else is used.  One
+process at a time is at work in a folder, others wait for it.
 
 Example:
     See the example of :mod:`hsa_geo.datasets.token_features`.
@@ -10,16 +11,22 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import hsa_geo
 from hsa_geo.data import SignalTree
+from hsa_geo.datasets.disk import alone, remove_stale
 from hsa_geo.datasets.feature_files import (
     INDEX,
     SCHEMA,
@@ -30,7 +37,6 @@ from hsa_geo.datasets.feature_files import (
     write_index,
     write_shard,
 )
-from hsa_geo.datasets.fetch import remove_stale
 from hsa_geo.datasets.progress import track
 from hsa_geo.datasets.text_encoder import TextEncoder
 from hsa_geo.datasets.token_features import TokenFeatures
@@ -86,60 +92,113 @@ def make_token_features(
         dataset = copy.copy(dataset)
         dataset.transform = None  # type: ignore[attr-defined]
     texts = _texts(dataset, texts)
-    count = len(texts)
-    ids, spans = [], []
-    for i in range(count):
-        doc_id, words = words_of(dataset[i])
-        ids.append(doc_id)
-        spans.append(words)
-    if len(set(ids)) < len(ids):
-        twice = next(k for k in ids if ids.count(k) > 1)
-        raise ShapeError(f"doc_id={twice} comes twice: give every tree its own.")
-    shards = _cut(spans, shard_words)
-    names = []
-    for k, shard in enumerate(shards):
-        digest = hashlib.sha256(json.dumps([SCHEMA, settings], sort_keys=True).encode())
-        for i in shard:
-            for part in (str(ids[i]).encode(), spans[i].tobytes(), _bytes(texts[i])):
-                digest.update(len(part).to_bytes(8, "little") + part)
-        names.append(f"{k:05d}-{digest.hexdigest()[:12]}.safetensors")
-    _check_other(folder, names, settings, force)
+    documents = _documents(dataset, texts)
+    digest = hashlib.sha256(b"".join(item.digest for item in documents)).hexdigest()
+    shards = _cut(documents, shard_words)
+    names = [
+        f"{k:05d}-{_digest([SCHEMA, settings], shard)[:12]}.safetensors"
+        for k, shard in enumerate(shards)
+    ]
     folder.mkdir(parents=True, exist_ok=True)
-    remove_stale(folder, ".?????-????????????.safetensors-")
+    waiting = f"Another process makes the features in '{folder}': waiting" if log else ""
+    with alone(folder / ".lock", waiting) as sure:
+        if _complete(folder, settings, digest, force):
+            return TokenFeatures(folder)
+        for name in names:  # left by runs that were killed
+            remove_stale(folder, f".{name}-", **({"age": 0.0} if sure else {}))
+        infos = _make_shards(folder, dict(zip(names, shards)), encoder, log)
+        content = {
+            "version": hsa_geo.__version__,
+            **settings,
+            "texts": digest,
+            "documents": len(documents),
+            "words": sum(len(item.words) for item in documents),
+            "vectors": sum(info["vectors"] for info in infos.values()),
+            "shards": infos,
+        }
+        write_index(folder, content)
+        for path in folder.glob("?????-????????????.safetensors"):
+            if path.name not in infos:
+                path.unlink(missing_ok=True)
+    return TokenFeatures(folder)
 
+
+@dataclass(frozen=True)
+class _Document:
+    doc_id: int
+    text: str
+    words: NDArray[np.int64]  # start and end [W, 2]
+
+    @property
+    def digest(self) -> bytes:
+        text = self.text.encode("utf-8", "surrogatepass")
+        parts = (str(self.doc_id).encode(), self.words.tobytes(), text)
+        return b"".join(hashlib.sha256(part).digest() for part in parts)
+
+
+def _documents(dataset: Sequence[SignalTree], texts: Sequence[str]) -> list[_Document]:
+    found: dict[int, _Document] = {}
+    for i, text in enumerate(texts):
+        doc_id, words = words_of(dataset[i])
+        if doc_id in found:
+            raise ShapeError(f"doc_id={doc_id} comes twice: give every tree its own.")
+        found[doc_id] = _Document(doc_id, text, words)
+    return list(found.values())
+
+
+def _make_shards(
+    folder: Path, shards: Mapping[str, Sequence[_Document]], encoder: TextEncoder, log: bool
+) -> dict[str, dict[str, Any]]:
+    """Make the shards that are not there, and say of all of them what they hold."""
     infos: dict[str, dict[str, Any]] = {}
-    for name in names:
-        try:
+    for name in shards:
+        with contextlib.suppress(FileNotFoundError, FileFormatError):
             infos[name] = check_shard(folder / name)
-        except (FileNotFoundError, FileFormatError):
-            continue  # not made yet, or damaged: made anew
-    todo = [(name, shard) for name, shard in zip(names, shards) if name not in infos]
-    waiting = [i for _, shard in todo for i in shard]
-    bar = iter(track(waiting, f"Encoding words with {settings['model']}", enabled=log))
-    for name, shard in todo:
+    waiting = [item for name, shard in shards.items() if name not in infos for item in shard]
+    bar = iter(track(waiting, f"Encoding words with {encoder.settings['model']}", enabled=log))
+    for name, shard in shards.items():
+        if name in infos:
+            continue
+        words = [item.words for item in shard]
         vectors = encoder.words(
-            [texts[i] for i in shard],
-            [spans[i] for i in shard],
+            [item.text for item in shard],
+            words,
             done=lambda n: [next(bar, None) for _ in range(n)],
         )
-        tensors = shard_of(vectors, [ids[i] for i in shard], [spans[i] for i in shard])
+        tensors = shard_of(vectors, [item.doc_id for item in shard], words)
         infos[name] = write_shard(folder / name, tensors)
     for _ in bar:  # lets the bar end
         pass
+    return {name: infos[name] for name in shards}
 
-    content = {
-        "version": hsa_geo.__version__,
-        **settings,
-        "documents": count,
-        "words": sum(map(len, spans)),
-        "vectors": sum(infos[name]["vectors"] for name in names),
-        "shards": {name: infos[name] for name in names},
-    }
-    write_index(folder, content)
-    for path in folder.glob("?????-????????????.safetensors"):
-        if path.name not in infos:
-            path.unlink(missing_ok=True)
-    return TokenFeatures(folder)
+
+def _complete(folder: Path, settings: Mapping[str, Any], digest: str, force: bool) -> bool:
+    """Whether all is there; what is there of something else is an error unless ``force``."""
+    if not (folder / INDEX).exists():
+        return False
+    try:
+        index = read_index(folder)
+        differ = [key for key, value in settings.items() if index.get(key) != value]
+        if not differ and index.get("texts") == digest:
+            for name, info in index["shards"].items():
+                check_shard(folder / name, info)
+            return True
+    except (FileFormatError, FileNotFoundError):
+        return False  # made anew
+    if force:
+        return False
+    what = f"of another {', '.join(differ)}" if differ else "of other documents or texts"
+    raise FileFormatError(
+        f"'{folder}' holds features {what}: give another folder, or pass force=True to replace "
+        "them."
+    )
+
+
+def _digest(settings: Any, shard: Sequence[_Document]) -> str:
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for item in shard:
+        digest.update(item.digest)
+    return digest.hexdigest()
 
 
 def _texts(dataset: Sequence[SignalTree], texts: Sequence[str] | None) -> Sequence[str]:
@@ -154,35 +213,16 @@ def _texts(dataset: Sequence[SignalTree], texts: Sequence[str] | None) -> Sequen
     return texts
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _cut(spans: Sequence[Any], words: int) -> list[list[int]]:
-    """Documents in order, in parts of at least so many words but for the last."""
+def _cut(documents: Sequence[_Document], words: int) -> list[list[_Document]]:
+    """Documents in order, in shards of at least so many words but for the last."""
     if words < 1:
         raise ShapeError(f"shard_words={words} is no number of words: give 1 or more.")
-    shards: list[list[int]] = []
+    shards: list[list[_Document]] = []
     held = words
-    for i, span in enumerate(spans):
+    for item in documents:
         if held >= words:
             shards.append([])
             held = 0
-        shards[-1].append(i)
-        held += max(1, len(span))
+        shards[-1].append(item)
+        held += max(1, len(item.words))
     return shards
-
-
-def _check_other(folder: Path, names: list[str], settings: dict[str, Any], force: bool) -> None:
-    """Refuse to replace finished features of something else."""
-    if force or not (folder / INDEX).exists():
-        return
-    index = read_index(folder)
-    if list(index["shards"]) == names:
-        return
-    differ = [key for key, value in settings.items() if index.get(key) != value]
-    what = f"of another {', '.join(differ)}" if differ else "of other documents or texts"
-    raise FileFormatError(
-        f"'{folder}' holds features {what}: give another folder, or pass force=True to replace "
-        "them."
-    )
