@@ -147,6 +147,13 @@ class FormPages(StoredTrees):
         return (wanted,)
 
     @property
+    def processed_file_names(self) -> list[str]:
+        """The trees, and the report; each appears in one step."""
+        trees, _ = super().processed_file_names
+        mark = trees.removeprefix(self.file_name).removesuffix(".safetensors")
+        return [trees, f"report{mark}.json"]
+
+    @property
     def part_size(self) -> int:  # type: ignore[override]
         """Pages that one intermediate file holds."""
         return PAGES_PER_PART

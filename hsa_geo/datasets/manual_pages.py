@@ -133,12 +133,6 @@ class ManualPages(StoredTrees):
         """Names of the sections."""
         return self.manual.rules.sections
 
-    @property
-    def processed_file_names(self) -> list[str]:
-        """The trees and the report of one manual."""
-        trees, report = super().processed_file_names
-        return [trees, report.replace("report", f"report-{self.manual.name}", 1)]
-
     def items(self) -> Sequence[str]:
         """The pages that belong to a section, by file name."""
         folder, manual = self.raw(), self.manual

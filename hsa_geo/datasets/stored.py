@@ -102,7 +102,7 @@ class StoredTrees(InMemoryDataset):
     #: Whether raw files are read after the trees were built; else they may be removed.
     raw_needed: bool = False
 
-    #: What was stored and what was left out while building; see ``processed/report.json``.
+    #: What was stored and what was left out while building; see :meth:`processed_file_names`.
     report: dict[str, Any]
 
     def __init__(
@@ -241,7 +241,8 @@ class StoredTrees(InMemoryDataset):
     def processed_file_names(self) -> list[str]:
         """The trees, and the report; each appears in one step."""
         mark = f"-{_digest(self.options)[:8]}" if self.options else ""
-        return [f"{self.file_name}{mark}.safetensors", f"report{mark}.json"]
+        start = f"{self.file_name}{mark}"
+        return [f"{start}.safetensors", f"{start}.report.json"]
 
     def raw(self, i: int = 0) -> Path:
         """Folder of an unpacked archive.
@@ -412,8 +413,8 @@ class StoredTrees(InMemoryDataset):
         self._data_list = None
         self.data = data
         try:
-            check_labels(data.get("y"), self.classes)
             self.restore(extra)
+            check_labels(data.get("y"), self.classes)
         except (LabelError, FileFormatError) as error:
             raise type(error)(f"'{path}' is no file of these trees ({error}): {remedy}.") from None
 

@@ -64,7 +64,7 @@ def test_trees(root, capsys):
         assert [" ".join(text) for text in words] == [TEXTS[name][0] for name in "abdf"]
         assert some.column("y").tolist() == [0, 1, 1, 1]
         assert all(isinstance(tree, SignalTree) for tree in some)
-    assert processed(root) == ["report.json", "small.safetensors"]
+    assert processed(root) == ["small.report.json", "small.safetensors"]
     assert not (root / "processed" / "pre_transform.pt").exists()
     batch = next(iter(DataLoader(again, batch_size=4)))
     assert batch.y.tolist() == [0, 1, 1, 1]
@@ -74,7 +74,7 @@ def test_trees(root, capsys):
 def test_report(root):
     dataset = SmallTexts(root, log=False, options={"a": 1})
     report = dataset.report
-    assert report == json.loads(next((root / "processed").glob("report-*.json")).read_text())
+    assert report == json.loads(next((root / "processed").glob("small-*.report.json")).read_text())
     assert report["archives"] == [
         {"client": "npm", "requirement": "small@1.0", "sha256": SmallTexts.archive.sha256}
     ]
@@ -181,6 +181,37 @@ def test_many_strings_are_stored_beside_the_header(tmp_path):
     assert int.from_bytes(head, "little") < 5000  # bytes of the header
 
 
+def test_two_datasets_may_share_a_root(root):
+    class Others(SmallTexts):
+        file_name, stored, classes = "others", (*SmallTexts.stored, "classes"), ()
+
+        def items(self):
+            self.classes = ["one", "two", "three"]
+            return super().items()
+
+        def tree(self, item):
+            tree = super().tree(item)
+            if tree is not None:
+                tree.y = tree.y + 1
+            return tree
+
+    def mark(tree):
+        return tree
+
+    SmallTexts(root, log=False)
+    Others(root, log=False, pre_transform=mark)
+    assert SmallTexts(root, log=False).column("y").tolist() == [0, 1, 1, 1]
+    others = Others(root, log=False, pre_transform=mark)
+    assert others.column("y").tolist() == [1, 2, 2, 2]
+    assert others.classes == ["one", "two", "three"]
+    assert others.num_classes == 3
+    path = root / "processed" / "others.safetensors"
+    data, slices, extra = load_collated(path)
+    save_collated(path, data, slices, {**extra, "classes": ["one"]})
+    with pytest.raises(LabelError, match="there are 1 classes"):  # those in the file count
+        Others(root, log=False, pre_transform=mark)
+
+
 def test_refused(root):
     dataset = SmallTexts(root, log=False)
     with pytest.raises(UnsupportedError, match="would pickle the trees"):
@@ -203,7 +234,7 @@ def test_a_label_that_is_no_class_is_told_when_the_trees_are_built(tmp_path, mon
     make_archive(tmp_path, TEXTS)  # repaired
     shutil.rmtree(tmp_path / "raw" / "small-1.0")
     assert len(SmallTexts(tmp_path, log=False)) == 4
-    assert processed(tmp_path) == ["report.json", "small.safetensors"]
+    assert processed(tmp_path) == ["small.report.json", "small.safetensors"]
 
 
 def test_also_where_a_subclass_builds_whole_parts_or_a_transform_spoils_them(root):
@@ -277,7 +308,7 @@ def test_damaged_trees(root, damage):
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe"])
 def test_damaged_report(root, content):
     SmallTexts(root, log=False)
-    path = root / "processed" / "report.json"
+    path = root / "processed" / "small.report.json"
     path.write_bytes(content)
     with pytest.raises(
         FileFormatError, match=r"report\.json' is damaged.*remove it, or pass force"
@@ -339,7 +370,7 @@ def test_killed_in_the_middle(root):
     (root / "processed" / ".small.safetensors-half").write_bytes(b"half")  # killed while writing
     resumed = SmallTexts(root, log=False)
     assert resumed.built == ["e", "f"]
-    assert processed(root) == ["report.json", "small.safetensors"]
+    assert processed(root) == ["small.report.json", "small.safetensors"]
     fresh = SmallTexts(root, log=False, force_reload=True)
     assert fresh.built == list("abcdef")
     assert fresh.report == resumed.report
@@ -377,7 +408,7 @@ def test_several_processes_build_once(root):
         process.join(300)
         assert process.exitcode == 0
     assert (root / "built").read_text() == "abcdef"
-    assert processed(root) == ["report.json", "small.safetensors"]
+    assert processed(root) == ["small.report.json", "small.safetensors"]
 
 
 def test_without_locks_several_processes_still_end_well(root, monkeypatch):

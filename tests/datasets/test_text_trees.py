@@ -173,7 +173,10 @@ def test_label_out_of_range(tmp_path, monkeypatch):
 
 def test_nothing_pickled(dataset):
     folder = Path(dataset.processed_dir)
-    assert sorted(path.name for path in folder.iterdir()) == ["few.safetensors", "report.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "few.report.json",
+        "few.safetensors",
+    ]
 
 
 def test_read_file(tmp_path):
