@@ -100,4 +100,6 @@ class _SeededTrees(Dataset[Any]):
 
 def _collate(trees: list[Any]) -> tuple[Any, TreePlan]:
     batch = Batch.from_data_list(trees)
-    return batch, batch.plan
+    plan = batch.plan
+    batch.__dict__.pop("_plan")  # or it would be pinned twice
+    return batch, plan

@@ -142,7 +142,7 @@ def test_learning_rate_rises_and_falls():
     assert max(rates) == rates[10] == 2.0
     assert rates[100] == 0.5
     assert rates[5] == 1.0
-    assert all(a > b for a, b in itertools.pairwise(rates))
+    assert all(a > b for a, b in itertools.pairwise(rates[10:]))
     assert learning_rate(Options(lr=1.0, warmup=1.0), 1.0) >= 0
     assert learning_rate(Options(lr=1.0, warmup=0.0), 0.0) == 1.0
 
