@@ -92,10 +92,10 @@ def _rows(table: Any, name: str) -> list[tuple[str, str, int]]:
     for product, review, score in zip(*columns):
         if score not in FoodReviews.classes:
             raise LabelError(
-                f"the review of {product!r} in '{name}' has the score {score!r}, which is none of "
+                f"the review of '{product}' in '{name}' has the score '{score}', which is none of "
                 f"{FoodReviews.classes}: use the pinned version."
             )
         if not isinstance(product, str) or not isinstance(review, str):
             raise ArchiveError(f"'{name}' has a row without text ({product!r}, {review!r}).")
-        rows.append((product, review, FoodReviews.classes.index(score)))
+        rows.append((str(product), str(review), FoodReviews.classes.index(score)))
     return rows
