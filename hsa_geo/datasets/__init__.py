@@ -14,6 +14,7 @@ from hsa_geo.datasets.minilm import MiniLM
 from hsa_geo.datasets.movie_sentences import MovieSentences
 from hsa_geo.datasets.n24news import N24News
 from hsa_geo.datasets.spam_mails import SpamMails
+from hsa_geo.datasets.on_disk import OnDiskTrees
 from hsa_geo.datasets.text_encoder import TextEncoder
 from hsa_geo.datasets.text_trees import TextTrees
 from hsa_geo.datasets.token_features import TokenFeatures, with_features
@@ -33,6 +34,7 @@ __all__ = [
     "MovieSentences",
     "N24News",
     "SpamMails",
+    "OnDiskTrees",
     "TextEncoder",
     "TextTrees",
     "TokenFeatures",
