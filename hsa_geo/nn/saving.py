@@ -91,7 +91,8 @@ def load_model(
         state = safetensors.torch.load_file(str(path / "model.safetensors"))
         _check(config["model"], state, build)
         model = build(config["model"])
-        model.load_state_dict(state, assign=True)
+        # Copies, which are aligned in memory: results are then the same to the last bit.
+        model.load_state_dict({key: t.clone() for key, t in state.items()}, assign=True)
         extra = dict(config["extra"])
     except FileFormatError:
         raise

@@ -30,6 +30,23 @@ def test_rows_parents_ranks_and_buckets(batch):
     assert sorted(plan.bucket_place.tolist()) == sorted(set(plan.bucket_place.tolist()))
 
 
+@given(trees(max_nodes=20), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_shares_in_the_hierarchical_mean(tree, weighted):
+    """Those of siblings add up to that of their parent, those of all leaves to one."""
+    if weighted:
+        tree.leaf_weight = torch.arange(tree.num_leaves) % 3 + 1
+    plan = tree.plan
+    share = plan.log_share.exp()
+    assert torch.allclose(share[plan.leaf_slot].sum(), torch.ones((), dtype=torch.float64))
+    for group in range(plan.num_groups):
+        members = slice(int(plan.group_ptr[group]), int(plan.group_ptr[group + 1]))
+        parent = share[plan.group_parent[group]]
+        assert torch.allclose(share[members].sum(), parent)
+        if not weighted:
+            assert torch.allclose(share[members], parent / (members.stop - members.start))
+
+
 def test_what_is_made_in_inference_mode_lasts():
     with torch.inference_mode():
         assert not lasting(lambda: torch.ones(1))().is_inference()
