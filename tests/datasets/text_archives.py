@@ -75,6 +75,8 @@ def check_trees(dataset, some=slice(None)):
         spans = tree.tree_span[:n].tolist()
         cut = [text[start:end].lower().replace("’", "'") for start, end in spans]
         assert cut == words
-        assert tree.tree_span[-1].tolist() == [0, len(text)]
+        start, end = tree.tree_span[-1].tolist()
+        assert 0 <= start <= spans[0][0]
+        assert spans[-1][1] <= end <= len(text)
         assert tree.y.shape == tree.doc_id.shape == (1,)
     assert len(set(dataset.vocabulary)) == len(dataset.vocabulary)
