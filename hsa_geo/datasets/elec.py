@@ -25,8 +25,8 @@ _HOW = (
 _LABELS = {"1": 0, "2": 1}
 #: The training sets are in this many parts, whose products differ.
 _PARTS = 5
-# A sentence ends behind a token of full stops and the like, and the quotes that follow it.
-_END = re.compile(r"(?<!\S)[.!?…]+(?:\s+(?:''|[\"'”’)\]»]))*(?!\S)\s*")
+# A sentence ends behind tokens of full stops and the like, and the quotes that follow them.
+_END = re.compile(r"(?<!\S)[.!?…]++(?!\S)(?:\s++(?:[.!?…]++|''|[\"'”’)\]»])(?!\S))*+\s*+")
 
 
 class Elec(TextTrees):
