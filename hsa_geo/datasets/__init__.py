@@ -13,8 +13,9 @@ from hsa_geo.datasets.manual_pages import ManualPages
 from hsa_geo.datasets.minilm import MiniLM
 from hsa_geo.datasets.movie_sentences import MovieSentences
 from hsa_geo.datasets.n24news import N24News
-from hsa_geo.datasets.spam_mails import SpamMails
 from hsa_geo.datasets.on_disk import OnDiskTrees
+from hsa_geo.datasets.records import Records
+from hsa_geo.datasets.spam_mails import SpamMails
 from hsa_geo.datasets.text_encoder import TextEncoder
 from hsa_geo.datasets.text_trees import TextTrees
 from hsa_geo.datasets.token_features import TokenFeatures, with_features
@@ -33,8 +34,9 @@ __all__ = [
     "MiniLM",
     "MovieSentences",
     "N24News",
-    "SpamMails",
     "OnDiskTrees",
+    "Records",
+    "SpamMails",
     "TextEncoder",
     "TextTrees",
     "TokenFeatures",
