@@ -18,7 +18,7 @@ Example:
     ...         return tree
     >>> dataset = Stars(tempfile.mkdtemp(), log=False)
     >>> dataset[3], dataset.column("y"), dataset.sizes, dataset.num_classes
-    (SignalTree(leaves=4, nodes=5, depth=1), tensor([0, 0, 1, 1]), [1, 2, 3, 4], 2)
+    (SignalTree(leaves=4, nodes=5, depth=1, y=[1]), tensor([0, 0, 1, 1]), [1, 2, 3, 4], 2)
 """
 
 from __future__ import annotations
@@ -34,15 +34,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch_geometric.data import InMemoryDataset
-
 import hsa_geo
 from hsa_geo.data import SignalTree
 from hsa_geo.datasets.clients import Archive
-from hsa_geo.datasets.collated import collate_trees, load_collated, save_collated
+from hsa_geo.datasets.collated import save_collated
 from hsa_geo.datasets.disk import alone, remove_stale, write_bytes
+from hsa_geo.datasets.in_memory import TreesInMemory
 from hsa_geo.datasets.labels import check_labels
 from hsa_geo.datasets.parts import Part, build_in_parts
 from hsa_geo.errors import (
@@ -51,18 +48,17 @@ from hsa_geo.errors import (
     FileFormatError,
     HSAWarning,
     LabelError,
-    ShapeError,
-    UnsupportedError,
 )
 
 __all__ = ["StoredTrees"]
 
 
-class StoredTrees(InMemoryDataset):
+class StoredTrees(TreesInMemory):
     r"""Trees that are built once from fetched archives, or generated, and kept in one file.
 
     A subclass gives :attr:`file_name`, :meth:`items` and :meth:`tree`, and what else of the
-    attributes it needs; those may be properties that look at ``self.options``.
+    attributes it needs (:attr:`archives`, :attr:`classes`, :attr:`stored`, :attr:`noun`); those
+    may be properties that look at ``self.options``.
 
     Args:
         root: Folder that holds ``raw`` and ``processed``.
@@ -89,12 +85,6 @@ class StoredTrees(InMemoryDataset):
     file_name: str = ""
     #: What is fetched into ``raw``, if anything.
     archives: Sequence[Archive] = ()
-    #: Names of the classes, by ``y``; empty where ``y`` is no class.
-    classes: Sequence[str] = ()
-    #: Names of attributes that are stored with the trees: what JSON can hold.
-    stored: Sequence[str] = ()
-    #: What the items are, in the plural, for messages.
-    noun: str = "trees"
     #: Items that one intermediate file holds; a killed run loses at most so many.
     part_size: int = 256
     #: To be raised when the trees of the same archives become others.
@@ -219,17 +209,6 @@ class StoredTrees(InMemoryDataset):
         lines += [f"and {len(failed) - 5} more unreadable"] if len(failed) > 5 else []
         return "\n".join(lines)
 
-    def restore(self, extra: Mapping[str, Any]) -> None:
-        """Set the attributes that were stored.
-
-        Args:
-            extra: Their values by name.
-        """
-        for name in self.stored:
-            if name not in extra:
-                raise FileFormatError(f"it lacks '{name}'")
-            setattr(self, name, extra[name])
-
     # Files ##################################################################
 
     @property
@@ -342,10 +321,6 @@ class StoredTrees(InMemoryDataset):
             check_labels(tree.get("y"), self.classes)
         return trees, extra
 
-    def _extra(self) -> dict[str, Any]:
-        """What is stored beside the trees, by name."""
-        return {name: getattr(self, name) for name in self.stored}
-
     @property
     def _parts_folder(self) -> Path:
         return Path(self.processed_paths[0] + ".parts")
@@ -378,86 +353,6 @@ class StoredTrees(InMemoryDataset):
                     HSAWarning,
                     stacklevel=6,
                 )
-
-    # Storage without pickle #################################################
-
-    @staticmethod
-    def collate(
-        data_list: Sequence[SignalTree],
-    ) -> tuple[SignalTree, dict[str, Tensor] | None]:
-        """Put trees together; see :func:`hsa_geo.datasets.collated.collate_trees`."""
-        return collate_trees(data_list)
-
-    @classmethod
-    def save(cls, data_list: Sequence[SignalTree], path: str) -> None:
-        """Write trees to a file; see :func:`hsa_geo.datasets.collated.save_collated`."""
-        save_collated(path, *cls.collate(data_list))
-
-    def load(self, path: str, data_cls: type[SignalTree] = SignalTree) -> None:
-        """Read what was written; see :func:`hsa_geo.datasets.collated.load_collated`.
-
-        Raises:
-            FileFormatError: If the file is damaged.
-            LabelError: If it holds a label that is not one of the classes.
-            UnsupportedError: If ``data_cls`` is another class.
-        """
-        if data_cls is not SignalTree:
-            raise UnsupportedError(
-                f"the trees are SignalTree, not {data_cls.__name__}: leave data_cls out."
-            )
-        remedy = "pass force_reload=True, or remove that file, to build the trees again"
-        try:
-            data, self.slices, extra = load_collated(path)
-        except FileFormatError as error:
-            raise FileFormatError(f"{error} In a dataset, {remedy}.") from None
-        self._data_list = None
-        self.data = data
-        try:
-            self.restore(extra)
-            check_labels(data.get("y"), self.classes)
-        except (LabelError, FileFormatError) as error:
-            raise type(error)(f"'{path}' is no file of these trees ({error}): {remedy}.") from None
-
-    def to_on_disk_dataset(self, *args: Any, **kwargs: Any) -> Any:
-        """Refused: PyG would pickle the trees and give them back as plain ``Data``.
-
-        Raises:
-            UnsupportedError: Always.
-        """
-        raise UnsupportedError(
-            "to_on_disk_dataset would pickle the trees and return plain Data: use the stored "
-            "file, or tree.save."
-        )
-
-    # What one asks of the trees #############################################
-
-    @property
-    def num_classes(self) -> int:
-        """Number of :attr:`classes`, also in a subset that lacks some."""
-        return len(self.classes) if self.classes else super().num_classes
-
-    def column(self, name: str) -> Tensor:
-        """One attribute of all trees of this (sub)set, if it has one row per tree.
-
-        Args:
-            name: E.g. ``"y"``.
-
-        Returns:
-            Tensor with one row per tree, in the order of the (sub)set.
-
-        Raises:
-            ShapeError: If the attribute has another number of rows.
-
-        Example:
-            >>> dataset.column("y").sum(0)  # doctest: +SKIP
-        """
-        value = self._data[name]
-        if not isinstance(value, Tensor) or value.size(0) != self.len():
-            raise ShapeError(
-                f"'{name}' does not have one row per {self.noun.removesuffix('s')}: read it from "
-                "the trees."
-            )
-        return value[torch.as_tensor(list(self.indices()), dtype=torch.long)]
 
 
 def _digest(content: Any) -> str:
