@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 PACKAGES = [
-    *("data", "ops", "nn", "builders", "transforms", "datasets", "explain", "testing", "errors"),
+    *("data", "ops", "nn", "builders", "transforms", "datasets", "training"),
+    *("explain", "testing", "errors"),
 ]
 
 FENCE = re.compile(r"(`{3,})(.*)")
