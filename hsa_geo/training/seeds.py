@@ -24,7 +24,7 @@ __all__ = ["random_state_kept", "seed_everything"]
 
 
 def seed_everything(*key: int) -> None:
-    """Seed torch (all devices), numpy and :mod:`random` from a tuple of whole numbers.
+    """Seed torch (the CPU, and CUDA where it is in use), numpy and :mod:`random` from a tuple of whole numbers.
 
     Args:
         *key: Any number of them, 0 or more.
@@ -33,7 +33,10 @@ def seed_everything(*key: int) -> None:
         >>> seed_everything(1, 2)
     """
     state = np.random.SeedSequence(key).generate_state(4)
-    torch.manual_seed(int(state[0]) | int(state[1]) << 31)
+    seed = int(state[0]) | int(state[1]) << 31
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # torch.manual_seed would trace the stack where it is not
+        torch.cuda.manual_seed_all(seed)
     np.random.seed(int(state[2]))  # noqa: NPY002  what others use is seeded, too
     random.seed(int(state[3]))
 
