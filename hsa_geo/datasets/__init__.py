@@ -1,6 +1,7 @@
 """PyG datasets over real data, fetched through package clients."""
 
 from hsa_geo.datasets.brown import Brown
+from hsa_geo.datasets.clients import Archive
 from hsa_geo.datasets.elec import Elec
 from hsa_geo.datasets.emojis import Emojis
 from hsa_geo.datasets.food_reviews import FoodReviews
@@ -16,6 +17,7 @@ from hsa_geo.datasets.n24news import N24News
 from hsa_geo.datasets.on_disk import OnDiskTrees
 from hsa_geo.datasets.records import Records
 from hsa_geo.datasets.spam_mails import SpamMails
+from hsa_geo.datasets.stored import StoredTrees
 from hsa_geo.datasets.text_encoder import TextEncoder
 from hsa_geo.datasets.text_trees import TextTrees
 from hsa_geo.datasets.token_features import TokenFeatures, with_features
@@ -23,6 +25,7 @@ from hsa_geo.datasets.vectors import WordVectors, read_vectors
 
 __all__ = [
     "IMDB",
+    "Archive",
     "Brown",
     "Elec",
     "Emojis",
@@ -37,6 +40,7 @@ __all__ = [
     "OnDiskTrees",
     "Records",
     "SpamMails",
+    "StoredTrees",
     "TextEncoder",
     "TextTrees",
     "TokenFeatures",
