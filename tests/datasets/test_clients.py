@@ -212,7 +212,11 @@ def registry(tmp_path, monkeypatch):
         "scripts": dict.fromkeys(SCRIPTS, f"echo ran > {tmp_path / 'trace'}"),
     }
     tarball = make_tgz(
-        [("package/package.json", json.dumps(package).encode()), ("package/data/a.txt", b"text")]
+        [
+            ("package/package.json", json.dumps(package).encode()),
+            ("package/data/a.txt", b"text"),
+            ("package/rest", os.urandom(2_500_000)),  # more than the tiny disk has
+        ]
     )
 
     class Handler(BaseHTTPRequestHandler):
@@ -258,6 +262,14 @@ def test_npm(registry, tmp_path):
     with pytest.raises(ArchiveError, match="instead of 000"):
         wrong.fetch(tmp_path / "other")
     assert visible(tmp_path / "other") == []
+
+
+@needs_npm
+def test_npm_on_a_full_disk(registry, tiny_disk):
+    archive = Archive("npm", "pkg", "1.0.0", "pkg-1.0.0.tgz", registry)
+    with pytest.raises(DiskFullError, match=r"No space left to write '.*tgz' .*free some"):
+        archive.fetch(tiny_disk / "raw")
+    assert visible(tiny_disk / "raw") == []
 
 
 @needs_npm
@@ -332,33 +344,48 @@ def test_apt(debian, tmp_path):
 # pip ########################################################################
 
 
-@needs_pip
-def test_wheels(tmp_path, monkeypatch):
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    """Makes a wheel in the only folder that pip looks into."""
     links = tmp_path / "links"
     links.mkdir()
-    path = links / "pkg-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("pkg/data/a.txt", "text")
-        file.writestr(
-            "pkg-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: pkg\nVersion: 1.0\n"
-        )
-        file.writestr(
-            "pkg-1.0.dist-info/WHEEL",
-            "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        )
-        file.writestr("pkg-1.0.dist-info/RECORD", "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(links))
-    archive = Archive("pip-wheel", "pkg", "1.0", path.name, sha256_of(path), prefix="pkg/data")
+
+    def make(content):
+        path = links / "pkg-1.0-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("pkg/data/a.txt", content)
+            about = "Metadata-Version: 2.1\nName: pkg\nVersion: 1.0\n"
+            file.writestr("pkg-1.0.dist-info/METADATA", about)
+            about = "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            file.writestr("pkg-1.0.dist-info/WHEEL", about)
+            file.writestr("pkg-1.0.dist-info/RECORD", "")
+        return Archive("pip-wheel", "pkg", "1.0", path.name, sha256_of(path), prefix="pkg/data")
+
+    return make
+
+
+@needs_pip
+def test_wheels(wheel, tmp_path):
+    archive = wheel("text")
     assert (archive.unpacked(tmp_path / "raw") / "a.txt").read_text() == "text"
-    assert visible(tmp_path / "raw") == ["pkg-1.0", path.name]
-    wrong = Archive("pip-wheel", "pkg", "1.0", path.name, "0" * 64)
+    assert visible(tmp_path / "raw") == ["pkg-1.0", archive.filename]
+    wrong = Archive("pip-wheel", "pkg", "1.0", archive.filename, "0" * 64)
     with pytest.raises(ArchiveError, match="nothing of it was run or kept"):
         wrong.fetch(tmp_path / "other")
     none = Archive("pip-wheel", "pkg", "2.0", "pkg-2.0-py3-none-any.whl", "0" * 64)
     with pytest.raises(DownloadError, match=r"No matching distribution.*check the network, or put"):
         none.fetch(tmp_path / "other")
     assert visible(tmp_path / "other") == []
+
+
+@needs_pip
+def test_pip_on_a_full_disk(wheel, tiny_disk):
+    archive = wheel("0" * (3 << 20))
+    with pytest.raises(DiskFullError, match=r"No space left to write '.*whl' .*free some"):
+        archive.fetch(tiny_disk / "raw")
+    assert visible(tiny_disk / "raw") == []
 
 
 # The real registries ########################################################
