@@ -44,7 +44,7 @@ class Brown(TextTrees):
     with ``punctuation=True`` every token is one.  Paragraphs and sentences without leaves (a line
     of asterisks) are no nodes, so that without punctuation there are some fewer.  Part-of-speech
     tags are left out.  :meth:`text` has tokens apart by blanks, a sentence a line, blank lines
-    between paragraphs, and ``"`` for ``\`\``` and ``''``.
+    between paragraphs, and straight quotation marks for those of the corpus.
 
     Besides what every dataset of texts has (see :class:`TextTrees`):
 

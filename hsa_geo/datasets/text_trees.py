@@ -256,7 +256,7 @@ class TextTrees(StoredTrees):
         return train, held, np.flatnonzero(given == 1)
 
     def _doc_id(self, i: int) -> int:
-        return int(self.column("doc_id")[i])
+        return int(self._data.doc_id[self.indices()[i]])
 
 
 def read_file(path: Path, counts: dict[str, Any], what: str = "the archive") -> str:
