@@ -159,7 +159,8 @@ class TextEncoder:
             pairs.append((piece, place))
             rows.append(held)
         sums = [torch.zeros(len(held), self.dim) for held in rows]
-        for part, hidden in self._hidden(ids, done):
+        wanted = [piece.numpy() for piece, _ in pairs]
+        for part, hidden in self._hidden(ids, done, wanted):
             piece, place = pairs[part.text]
             lo, hi = torch.searchsorted(piece, torch.tensor([part.first, part.last])).tolist()
             values = hidden[len(self._before) + piece[lo:hi] - part.start]
@@ -221,18 +222,27 @@ class TextEncoder:
             _SURROGATE.sub("\ufffd", text), add_special_tokens=False
         )
 
-    def _windows(self, texts: Sequence[list[int]]) -> Iterator[_Window]:
+    def _windows(self, texts: Sequence[list[int]], wanted: Sequence[Any] | None) -> list[_Window]:
+        found = []
         for k, ids in enumerate(texts):
             starts, first = windows(len(ids), self.window, self.stride)
-            for start, low, high in zip(starts.tolist(), first.tolist(), first.tolist()[1:]):
-                yield _Window(k, start, low, high, ids[start : start + self.window])
+            use = np.ones(len(starts), dtype=bool)
+            if wanted is not None:  # a window without words is not read
+                use = np.diff(np.searchsorted(wanted[k], first)) > 0
+            for start, low, high in zip(starts[use], first[:-1][use], first[1:][use]):
+                part = ids[start : start + self.window]
+                found.append(_Window(k, int(start), int(low), int(high), part))
+        return found
 
     @torch.inference_mode()
     def _hidden(
-        self, texts: Sequence[list[int]], done: Callable[[int], Any] | None
+        self,
+        texts: Sequence[list[int]],
+        done: Callable[[int], Any] | None,
+        wanted: Sequence[Any] | None = None,
     ) -> Iterator[tuple[_Window, Tensor]]:
-        """All windows with the vectors of their tokens, special ones included, in any order."""
-        parts = list(self._windows(texts))
+        """Windows with the vectors of their tokens, special ones included, in any order."""
+        parts = self._windows(texts, wanted)
         left = np.bincount([part.text for part in parts], minlength=len(texts))
         if done is not None and (left == 0).any():
             done(int((left == 0).sum()))

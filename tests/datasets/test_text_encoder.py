@@ -122,6 +122,22 @@ def test_short_texts_do_not_see_the_windows(tiny_bert):
     assert not torch.allclose(cut, wide, atol=1e-2)
 
 
+def test_windows_without_words_are_not_read(tiny_bert, monkeypatch):
+    text = "the cat " * 60
+    spans = spans_of(text)
+    encoder = TextEncoder(tiny_bert)
+    whole = encoder.words([text], [spans])[0][0]
+    rows = []
+    forward = encoder._forward
+    monkeypatch.setattr(
+        encoder, "_forward", lambda batch: rows.append(len(batch)) or forward(batch)
+    )
+    some = encoder.words([text, text, ""], [spans[:10], spans[110:], []])
+    assert sum(rows) == 2
+    for (vectors, held), k in zip(some, (0, 110)):
+        torch.testing.assert_close(vectors, whole[k : k + len(held)], rtol=1e-4, atol=1e-5)
+
+
 def test_a_word_longer_than_a_window(tiny_bert):
     text = "a" * 90
     vectors, rows = TextEncoder(tiny_bert).words([text], [[[0, 90]]])[0]
