@@ -232,10 +232,9 @@ class Run:
 
     def _refuse(self, what: str, value: float, steps_of_epoch: int) -> None:
         state = self.state
-        at = "" if self.checkpoints is None else " (the last checkpoint is whole)"
         raise NonFiniteError(
             f"the {what} is {value} in step {state.step + 1} of {steps_of_epoch} of epoch "
-            f"{state.epoch + 1}{at}: look for such numbers in the trees of that step, or lower "
+            f"{state.epoch + 1}: look for such numbers in the trees of that step, or lower "
             f"lr={self.options.lr}, lengthen warmup={self.options.warmup}"
             + (", or use precision='float32'." if self.options.precision != "float32" else ".")
         )

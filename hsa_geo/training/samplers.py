@@ -229,7 +229,8 @@ def leaf_counts(trees: Any) -> np.ndarray:
         trees: The numbers themselves (list, array or tensor of ints), a dataset that keeps its
             trees collated (``InMemoryDataset``: read off its slices), one that has a method
             ``leaf_counts()``, a ``torch.utils.data.Subset`` of one, or any sequence of trees
-            (each is then looked at once).
+            (each is then looked at once).  What a dataset's ``transform`` adds or removes is
+            not known from slices; give the numbers then.
 
     Returns:
         ``[n]`` int64.

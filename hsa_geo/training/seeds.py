@@ -24,7 +24,7 @@ __all__ = ["random_state_kept", "seed_everything"]
 
 
 def seed_everything(*key: int) -> None:
-    """Seed torch (the CPU, and CUDA where it is in use), numpy and :mod:`random` from a tuple of whole numbers.
+    """Seed torch (also on CUDA where it is in use), numpy and :mod:`random` from whole numbers.
 
     Args:
         *key: Any number of them, 0 or more.
