@@ -1,0 +1,127 @@
+"""Does the hierarchy pay where the answer lies in the structure?  One command gives the table.
+
+Two generated tasks whose trees are given: ``records`` (a table of records and a question: the
+value of the one record all of whose keys fit) and ``listops`` (the value of nested lists of
+operations).  Hierarchical attention against models of the same size: flat attention, flat
+attention told the hierarchy (depth and path of every leaf, and the way between any two), DeepSet,
+no attention; and against logistic regression of a bag of symbols.
+
+    python examples/listops.py --task records
+
+Every variant is tried with each of ``--rates`` on the first seed; the learning rate with the best
+validation accuracy is used for all seeds.  Test trees are looked at once, at the end.  Every run
+has a process of its own and is kept in ``--out``; a command that was killed goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from comparison import Job, Record, recipe_key, run_jobs
+from comparison_table import markdown, rows_of, save_report, show
+from listops_runs import MODELS, Settings, load, run
+from rich.console import Console
+
+#: Settings of the tables in the documentation; on two cores a run takes a few minutes at most.
+TASKS = {
+    "records": Settings("records", (4000, 1000, 2000), epochs=12),
+    "listops": Settings(
+        "listops", (6000, 1000, 2000), {"max_depth": 3, "max_leaves": 40}, layers=3, epochs=10
+    ),
+}
+
+
+def arguments(args: list[str] | None = None) -> argparse.Namespace:
+    """The command line; sizes that are not given are those of :data:`TASKS`."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--task", choices=list(TASKS), default="records")
+    parser.add_argument("--root", default="data", help="folder of the datasets")
+    parser.add_argument("--out", type=Path, default=Path("runs/listops"))
+    parser.add_argument("--variants", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 3e-3])
+    parser.add_argument("--sizes", type=int, nargs=3, metavar=("TRAIN", "VALIDATION", "TEST"))
+    parser.add_argument("--data", type=json.loads, help="options of the dataset, as JSON")
+    for name in ("channels", "layers", "epochs", "budget"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--workers", type=int, default=2, help="processes at once")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    return parser.parse_args(args)
+
+
+def settings_of(given: argparse.Namespace) -> Settings:
+    """The settings of the task, changed as the command line says."""
+    names = ("channels", "layers", "epochs", "budget", "data", "sizes")
+    changes = {name: value for name in names if (value := getattr(given, name)) is not None}
+    if "sizes" in changes:
+        changes["sizes"] = tuple(changes["sizes"])
+    return replace(TASKS[given.task], **changes)
+
+
+def best_rates(records: list[Record]) -> dict[str, Record]:
+    """For each variant its record of the best validation accuracy."""
+    best: dict[str, Record] = {}
+    for record in records:
+        variant = record.variant.partition("@")[0]
+        if variant not in best or record.validation > best[variant].validation:
+            best[variant] = record
+    return best
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run what has not been run, and print and write the table."""
+    given = arguments(args)
+    console = Console()
+    settings = settings_of(given)
+    root = Path(os.path.abspath(given.root))
+    load(settings, root)  # built here, once
+    folder = given.out / f"{settings.task}-{recipe_key(settings)}"
+
+    def records_of(jobs: list[Job]) -> list[Record]:
+        return run_jobs(
+            jobs,
+            run,
+            folder,
+            arguments=(root, settings),
+            workers=given.workers,
+            console=None if given.quiet else console,
+        )
+
+    tries = [
+        Job(f"{variant}@{rate:g}" if MODELS[variant][1] is not None else variant)
+        for variant in given.variants
+        for rate in (given.rates if MODELS[variant][1] is not None else [0])
+    ]
+    best = best_rates(records_of(tries))
+    records = records_of(
+        [
+            Job(best[variant].variant, 0, seed)
+            for seed in range(given.seeds)
+            for variant in given.variants
+            if seed == 0 or MODELS[variant][1] is not None  # one seed of the others says all
+        ]
+    )
+    for record in records:
+        record.variant = record.variant.partition("@")[0]
+    titles = {variant: title for variant, (title, _) in MODELS.items()}
+    reference = next(v for v in ("flat_told", *given.variants) if v in given.variants)
+    rows = rows_of(records, titles, reference)
+    train, _, test = settings.sizes
+    show(rows, f"{settings.task}: {train} trees to train on, {test} to test", console)
+    (folder / "table.md").write_text(markdown(rows) + "\n", encoding="utf-8")
+    save_report(
+        folder / "report.json",
+        {settings.task: rows},
+        range(given.seeds),
+        settings=asdict(settings),
+        rates={variant: record.variant for variant, record in best.items()},
+    )
+    console.print(f"{folder / 'table.md'}, {folder / 'report.json'}")
+
+
+if __name__ == "__main__":
+    main()
