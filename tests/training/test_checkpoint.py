@@ -17,7 +17,7 @@ import pytest
 import safetensors.torch
 import torch
 import training_cases
-from training_cases import Model, cross_entropy, make_trees
+from training_cases import Model, cross_entropy, make_trees, minus_loss
 
 from hsa_geo.errors import CheckpointError, DiskFullError, HSAWarning, ResumeError
 from hsa_geo.training import Checkpoints, Options, fit
@@ -40,7 +40,15 @@ def children():
 def train(folder, options=OPTIONS, *, trees=TREES, model=None, resume=True, loss=cross_entropy):
     model = Model() if model is None else model
     result = fit(
-        model, trees, HELD_OUT, loss=loss, options=options, folder=folder, resume=resume, log=False
+        model,
+        trees,
+        HELD_OUT,
+        loss=loss,
+        metric=minus_loss,
+        options=options,
+        folder=folder,
+        resume=resume,
+        log=False,
     )
     return model, result
 
@@ -186,7 +194,9 @@ def copied(folder, tmp_path):
 def whole(tmp_path_factory):
     """The same training without an interruption."""
     folder = tmp_path_factory.mktemp("whole")
-    return folder, *train(folder, resume=False)
+    model, result = train(folder, resume=False)
+    assert result.best_epoch == OPTIONS.epochs  # or the end would not be compared
+    return folder, model, result
 
 
 def assert_equal(whole, folder, model, result):

@@ -75,6 +75,11 @@ def group_loss(model, batch):
     return losses, (leaves > 1).float()
 
 
+def minus_loss(model, batches):
+    """A metric that tells any two sets of weights apart."""
+    return -float(torch.cat([cross_entropy(model, batch) for batch in batches]).mean())
+
+
 LOSSES = {"trees": cross_entropy, "groups": group_loss}
 
 
@@ -114,6 +119,7 @@ def main(folder: str, text: str) -> None:
             make_trees(count),
             make_trees(20, seed=1),
             loss=loss,
+            metric=minus_loss,
             options=Options(**job),
             folder=out,
             resume=True,
