@@ -170,7 +170,7 @@ class ManualPages(StoredTrees):
         trees, report = super().finish(items, trees, extras)
         self.vocabulary = number_words(trees)
         counts = Counter(self.classes[int(tree.y)] for tree in trees)
-        pictures = sum("patches" in tree.tree_name for tree in trees)
+        pictures = sum(len(tree.image_x) > 0 for tree in trees)
         report |= {
             "manual": self.manual.name,
             "pages_of": {name: counts[name] for name in self.classes},

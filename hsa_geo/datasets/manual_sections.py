@@ -141,7 +141,7 @@ MANUALS = {
             ("raster", "vector", "temporal", "imagery", "general", "display"),
             drop=".toc,#name,#name + b,#synopsis",
             heads=r"name\b|keywords|see also|references?\b|authors?\b|source code|table of",
-            words=r"raster|\brast|vector|\bvect|tempora|imagery|general|display",
+            words=r"raster|(?<![a-z])rast|vector|(?<![a-z])vect|tempora|imagery|general|display",
             erase=r"\b(?:r3|ps|db|wxgui|[rvigdtm])\.(?:[\w*]+(?:\.\w+)*)?",
         ),
         _grass_sections,
