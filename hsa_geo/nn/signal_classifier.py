@@ -35,6 +35,9 @@ class SignalClassifier(nn.Module):
     (``attention``), other readouts, and features that tell any of them the hierarchy
     (``structure``).
 
+    ``torch.compile`` makes one graph of a model with HSA on the CPU, for trees of any shape, unless
+    an encoder reads the tree itself or ``structure`` is told; all others compile in parts.
+
     Args:
         encoders (dict): By the name of a modality a module that maps its rows to
             ``[n, channels]``; see :class:`~hsa_geo.nn.LeafFeatures`.

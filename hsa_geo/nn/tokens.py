@@ -151,6 +151,7 @@ class TokenEncoder(nn.Module):
         """Draw the parameters anew."""
         nn.init.normal_(self.embed.weight, std=0.02)
 
+    @torch.compiler.disable  # sizes that depend on the data; a graph goes on behind it
     def bags(self, tree: SignalTree) -> TokenBags:
         """The bags of a tree or batch, with token dropout in training."""
         return token_bags(tree, self.num_ids, self.dropout if self.training else 0.0)

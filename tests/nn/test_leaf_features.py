@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch._dynamo
 from torch import nn
 from torch_geometric.data import Batch
 
@@ -97,6 +98,18 @@ def test_under_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = features(tree)
     assert torch.allclose(out.float(), features(tree), atol=0.05)
+
+
+def test_compiled_in_parts():
+    """Hashed tokens are counted outside of the graph."""
+    pytest.importorskip("numba")
+    features = LeafFeatures({"word": Symbols(9, 6), "text": TokenEncoder(9, 6)}, 6)
+    torch._dynamo.reset()
+    compiled = torch.compile(features, dynamic=True, backend="aot_eager")
+    for seed in (3, 8):
+        batch = Batch.from_data_list([furnished(seed), furnished(seed + 1)])
+        assert torch.allclose(compiled(batch), features(batch), atol=1e-6)
+    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("missing", ["word_x", "word_index", "image_x"])
