@@ -24,7 +24,7 @@ def test_every_public_class_is_exported():
 @pytest.mark.parametrize("cls", ERRORS)
 def test_one_base_and_a_built_in_one(cls):
     assert issubclass(cls, errors.HSAError)
-    built_in = (ValueError, KeyError, ImportError, RuntimeError, NotImplementedError)
+    built_in = (ValueError, KeyError, ImportError, OSError, RuntimeError, NotImplementedError)
     assert cls is errors.HSAError or issubclass(cls, built_in)
     assert cls.__doc__
 

@@ -18,6 +18,7 @@ Example:
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import zlib
@@ -114,6 +115,7 @@ def load_collated(
         The collated trees, their slices, and the extra.
 
     Raises:
+        FileNotFoundError: If there is no such file.
         FileFormatError: If the file is not one of ours, or of another version.
 
     Example:
@@ -123,7 +125,9 @@ def load_collated(
         with safetensors.safe_open(os.fspath(path), framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("hsa_geo", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, ValueError) as error:
+    except (safetensors.SafetensorError, ValueError, RuntimeError) as error:
+        if not os.path.exists(path):  # removed in between
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
         raise FileFormatError(
             f"'{path}' is damaged ({error}): remove it to make it anew."
         ) from None

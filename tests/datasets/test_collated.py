@@ -152,6 +152,32 @@ def test_lacking_parts(tmp_path):
             load_collated(tmp_path / "f")
 
 
+def test_a_file_that_is_not_there(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError):
+        load_collated(tmp_path / "f")
+
+    def removed(*args, **kwargs):
+        raise RuntimeError("unable to open file")
+
+    monkeypatch.setattr("safetensors.safe_open", removed)
+    with pytest.raises(FileNotFoundError):
+        load_collated(tmp_path / "f")
+    (tmp_path / "f").touch()
+    with pytest.raises(FileFormatError, match="is damaged"):
+        load_collated(tmp_path / "f")
+
+
+def test_a_wrong_bit_is_found(tmp_path):
+    path = tmp_path / "f"
+    save_collated(path, *collate_trees(some_trees()))
+    content = path.read_bytes()
+    first = 8 + int.from_bytes(content[:8], "little")  # of the tensors
+    for place in range(first, len(content), 13):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(FileFormatError, match="is damaged"):
+            load_collated(path)
+
+
 def test_write_bytes_keeps_the_old_file_when_it_fails(tmp_path, monkeypatch):
     path = tmp_path / "f"
     write_bytes(path, b"old")
