@@ -8,7 +8,10 @@ from hsa_geo.datasets.food_reviews import FoodReviews
 from hsa_geo.datasets.form_pages import FormPages
 from hsa_geo.datasets.glove import GloVe
 from hsa_geo.datasets.imdb import IMDB
-from hsa_geo.datasets.listops import ListOps
+from hsa_geo.datasets.listops import ListOps, draw_splits, read_listops, write_listops
+from hsa_geo.datasets.listops_notation import Expressions
+from hsa_geo.datasets.listops_on_disk import listops_on_disk
+from hsa_geo.datasets.listops_trees import expression_trees
 from hsa_geo.datasets.make_features import make_token_features
 from hsa_geo.datasets.manual_pages import ManualPages
 from hsa_geo.datasets.minilm import MiniLM
@@ -29,6 +32,7 @@ __all__ = [
     "Brown",
     "Elec",
     "Emojis",
+    "Expressions",
     "FoodReviews",
     "FormPages",
     "GloVe",
@@ -45,7 +49,12 @@ __all__ = [
     "TextTrees",
     "TokenFeatures",
     "WordVectors",
+    "draw_splits",
+    "expression_trees",
+    "listops_on_disk",
     "make_token_features",
+    "read_listops",
     "read_vectors",
     "with_features",
+    "write_listops",
 ]
