@@ -26,11 +26,11 @@ from comparison_table import markdown, rows_of, save_report, show
 from listops_runs import MODELS, Settings, load, run
 from rich.console import Console
 
-#: Settings of the tables in the documentation; on two cores a run takes a few minutes at most.
+#: Settings of the tables in the documentation; on two free cores a table takes about 15 minutes.
 TASKS = {
-    "records": Settings("records", (4000, 1000, 2000), epochs=12),
+    "records": Settings("records", (3000, 1000, 2000), epochs=10),
     "listops": Settings(
-        "listops", (6000, 1000, 2000), {"max_depth": 3, "max_leaves": 40}, layers=3, epochs=10
+        "listops", (3000, 1000, 2000), {"max_depth": 3, "max_leaves": 40}, layers=3, epochs=10
     ),
 }
 
