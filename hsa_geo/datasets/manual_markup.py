@@ -8,9 +8,9 @@ page of a section.  A model that reads those learns the template.  So :func:`vis
    the page's own heading, lists of related pages, generated cross references;
 2. chapters of a page that say where its subject is found (``Activate the filter``,
    ``SEE ALSO``), by their heading;
-3. in all text, alternative texts included: numbers of chapters, sections and figures, names of
-   modules (``r.buffer``), and every word that holds the name of a section (``filter``,
-   ``toolbox``, ``raster``), whatever surrounds it;
+3. in all text, alternative texts included: numbers with points in them (of chapters, sections
+   and figures, and with them decimals), names of modules (``r.buffer``), and every word that
+   holds the name of a section (``filter``, ``toolbox``, ``raster``), whatever surrounds it;
 
 and :func:`without_templates` afterwards
 

@@ -117,7 +117,8 @@ def test_grass_sections_are_families():
 def test_module_names_are_cut():
     rules = manual_of("grass").rules
     left = shown(
-        "<p>g.region raster=elev; r.slope.aspect in=x, r.*, v.db.connect: use d.rast", rules
+        "<p>g.region raster=elev; r.slope.aspect in=x, r.*, v.db.connect: use d.rast a_rast=y",
+        rules,
     )
     assert left == ["=elev;", "in=x,", ",", ":", "use", "=y"]
 

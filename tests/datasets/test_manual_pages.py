@@ -1,6 +1,7 @@
 """Pages of manuals with pictures: tiny packages that the tests write, and the real ones."""
 
 import os
+import re
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -276,10 +277,7 @@ def test_real_pages_do_not_show_their_section(real):
     """The navigation is gone, and no block of text stands on more than three pages."""
     vocabulary = set(real.vocabulary)
     assert not vocabulary & NAVIGATION[real.manual.name]
-    pattern = real.manual.rules.forbidden
-    assert not [word for word in vocabulary if pattern.fullmatch(word)]
-    places = torch.bincount(torch.cat([tree.word_x.unique() for tree in real]))
-    assert float(places.max()) < 0.9 * len(real)  # no word stands on all pages
+    assert not [word for word in vocabulary if re.search(real.manual.rules.words, word, re.I)]
     openings = Counter(tuple(tree.word_x[:6].tolist()) for tree in real if len(tree.word_x) > 5)
     assert openings.most_common(1)[0][1] <= 0.05 * len(real)
     endings = Counter(tuple(tree.word_x[-6:].tolist()) for tree in real if len(tree.word_x) > 5)
