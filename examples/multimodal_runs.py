@@ -41,7 +41,7 @@ class Settings:
     data: str = "gimp-help"
     folds: int = 5
     limit: int | None = None  # use so many items only, for a trial
-    max_words: int = 256  # of a page, from its start
+    max_words: int = 128  # of a page, from its start
     max_side: int = 32  # pixels that a picture is reduced to
     vectors: str = "learned"  # or "glove": frozen GloVe vectors through a linear layer
     channels: int = 64
