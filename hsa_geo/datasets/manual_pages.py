@@ -1,9 +1,9 @@
 """Pages of real manuals with their pictures, as signal trees.
 
-Two manuals come as Debian packages: the English manual of GIMP (GFDL), 625 pages in 6 sections
-with 1,947 pictures, and the reference of GRASS GIS (GPL), 482 pages in 6 sections.  The label of
-a page is its section; what of a page is cut so that the label does not stand on it, is said in
-:mod:`hsa_geo.datasets.manual_markup`.
+Two manuals come as Debian packages: the English manual of GIMP (GFDL), 624 pages of which 462
+have pictures, and the reference of GRASS GIS (GPL), 482 pages of which 143 have; both have 6
+sections.  The label of a page is its section; what of a page is cut so that the label does not
+stand on it, is said in :mod:`hsa_geo.datasets.manual_markup`.
 
 Example:
     >>> dataset = ManualPages("data/manual_pages", manual="gimp-help")  # doctest: +SKIP
