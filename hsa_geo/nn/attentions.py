@@ -33,7 +33,7 @@ def encoder_options(
     attention: str,
     channels: int,
     heads: int,
-    position_channels: int,
+    position_channels: int | None = None,
     structure: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
@@ -46,10 +46,11 @@ def encoder_options(
         heads: Number of heads.
         position_channels: Features of the position embeddings, 0 for none: places among siblings
             for HSA, the reading order for flat attention.
+            (default: 16, or 32 for the paths of ``structure``)
         structure: Flat attention scores by the paths of leaves
-            (:class:`~hsa_geo.nn.PathPosition`, of 32 features at least, in place of the reading
-            order, which it contains) and by the way between them
-            (:class:`~hsa_geo.nn.AncestorBias`). (default: :obj:`False`)
+            (:class:`~hsa_geo.nn.PathPosition`, in place of the reading order, which it contains)
+            and by the way between them (:class:`~hsa_geo.nn.AncestorBias`).
+            (default: :obj:`False`)
         **options: ``energy``, ``qk_norm``, ``values``, ``attention_dropout`` (default: ``0.0``) of
             HSA and flat attention, ``backend`` of HSA.
 
@@ -58,11 +59,12 @@ def encoder_options(
 
     Raises:
         ShapeError: If ``attention`` is unknown, or ``channels`` is not a multiple of ``heads``.
-        UnsupportedError: If an option is unknown, or not one of this attention.
+        UnsupportedError: If an option is unknown, or not one of this attention; if there are to be
+            positions where leaves do not see one another, or paths of no features.
 
     Example:
         >>> from hsa_geo.nn import HSAEncoder
-        >>> encoder = HSAEncoder(16, 1, heads=2, **encoder_options("deep_set", 16, 2, 8))
+        >>> encoder = HSAEncoder(16, 1, heads=2, **encoder_options("deep_set", 16, 2))
         >>> encoder.blocks[0].conv
         DeepSetConv(16, 8, heads=2)
     """
@@ -82,6 +84,19 @@ def encoder_options(
                 f"{name}={value!r} has no meaning for attention={attention!r}: leave it out, or "
                 f"use one of {known}."
             )
+    if attention not in ("hsa", "flat") and position_channels:
+        raise UnsupportedError(
+            f"position_channels={position_channels} has no meaning for attention={attention!r}, "
+            "which knows no positions: leave it out."
+        )
+    paths = structure and attention == "flat"
+    if paths and position_channels == 0:
+        raise UnsupportedError(
+            "structure=True tells flat attention the paths of leaves, and position_channels=0 "
+            "leaves no features for them: give a positive number, or leave it out."
+        )
+    if position_channels is None:
+        position_channels = 32 if paths else 16
     given = {name: default for name, (default, _) in _OPTIONS.items()} | options
     if attention == "hsa":
         return {"position_channels": position_channels, **given}
@@ -90,7 +105,7 @@ def encoder_options(
     def flat() -> nn.Module:
         position: nn.Module | None = None
         if structure:
-            position = PathPosition(max(position_channels, 32), heads)
+            position = PathPosition(position_channels, heads)
         elif position_channels:
             position = ReadingOrder(position_channels, heads)
         return FlatConv(

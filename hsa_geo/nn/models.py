@@ -47,8 +47,9 @@ class SubtreeClassifier(nn.Module):
         dropout (float): Dropout of the leaves, of the encoder's residual branches and before the
             last layer. (default: :obj:`0.0`)
         token_dropout (float): Probability to drop a whole token. (default: :obj:`0.0`)
-        position_channels (int): Features of the position embeddings: positions among siblings
-            for HSA, reading order for flat attention; DeepSet has none. (default: :obj:`8`)
+        position_channels (int, optional): Features of the position embeddings, 0 for none:
+            positions among siblings for HSA, reading order for flat attention; DeepSet has none.
+            (default: 8 for HSA and flat attention)
         attention (str): ``"hsa"``, or a baseline with as many parameters in each layer but for a
             few of the position embeddings: ``"flat"`` (softmax attention among all leaves of a
             tree) or ``"deep_set"``.
@@ -77,13 +78,15 @@ class SubtreeClassifier(nn.Module):
         hidden_channels: int | None = None,
         dropout: float = 0.0,
         token_dropout: float = 0.0,
-        position_channels: int = 8,
+        position_channels: int | None = None,
         attention: str = "hsa",
     ) -> None:
         super().__init__()
         if attention not in ATTENTIONS:
             raise ShapeError(f"attention={attention!r} is unknown: use one of {ATTENTIONS}.")
         hidden = 2 * channels if hidden_channels is None else hidden_channels
+        if position_channels is None and attention != "deep_set":
+            position_channels = 8
         self.config: dict[str, Any] = {
             "num_ids": num_ids,
             "num_classes": num_classes,

@@ -110,7 +110,7 @@ def _check(
     """Refuse sizes that the tensors do not have, before a model of these sizes is built."""
     largest = sum(value.numel() for value in state.values())
     for key, limit in (("num_layers", len(state)), ("position_channels", largest)):
-        if config.get(key, 0) > limit:
+        if (config.get(key) or 0) > limit:
             raise ValueError(f"{key} is {config[key]}")
     with torch.device("meta"):
         blank = build(config).state_dict()

@@ -55,9 +55,9 @@ class SignalClassifier(nn.Module):
             (default: ``"hsa"``)
         readout (str): ``"mean"``, ``"root"``, ``"attention"`` or ``"query"``; see
             :mod:`hsa_geo.nn.pooling`. (default: ``"mean"``)
-        position_channels (int): Features of the position embeddings, 0 for none: places among
-            siblings for HSA, reading order for flat attention; the others have none.
-            (default: :obj:`16`)
+        position_channels (int, optional): Features of the position embeddings, 0 for none: places
+            among siblings for HSA, reading order (or paths) for flat attention; the others have
+            none. (default: 16, or 32 for paths)
         structure (bool): Tell the leaves their depth and the path of places from the root, as
             features (:class:`~hsa_geo.nn.StructureFeatures`), and flat attention also the way from
             each leaf to each other (:class:`~hsa_geo.nn.PathPosition`,
@@ -102,7 +102,7 @@ class SignalClassifier(nn.Module):
         dropout: float = 0.0,
         attention: str = "hsa",
         readout: str = "mean",
-        position_channels: int = 16,
+        position_channels: int | None = None,
         structure: bool = False,
         zero_init: bool = True,
         **options: Any,
@@ -110,7 +110,7 @@ class SignalClassifier(nn.Module):
         super().__init__()
         if num_classes < 1:
             raise ShapeError(f"num_classes={num_classes} leaves no output: give at least 1.")
-        if not 0 <= position_channels <= 1024:
+        if position_channels is not None and not 0 <= position_channels <= 1024:
             raise ShapeError(
                 f"position_channels={position_channels}: give a number from 0 to 1024."
             )

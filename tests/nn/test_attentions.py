@@ -21,7 +21,7 @@ from hsa_geo.nn.attentions import ATTENTIONS, encoder_options
 CLASSES = {"hsa": HSAConv, "flat": FlatConv, "deep_set": DeepSetConv, "none": LeafConv}
 
 
-def layer(attention: str, position_channels: int = 8, structure: bool = False, **options):
+def layer(attention: str, position_channels: int | None = None, structure: bool = False, **options):
     arguments = encoder_options(attention, 16, 2, position_channels, structure, **options)
     first, second = HSAEncoder(16, 2, heads=2, dropout=0.3, **arguments).blocks
     assert first.conv is not second.conv
@@ -43,9 +43,10 @@ def test_positions():
     assert layer("hsa", 0).position is None
     flat = layer("flat")
     assert isinstance(flat.position, ReadingOrder)
-    assert (flat.position.channels, flat.pair_bias) == (8, None)
+    assert (flat.position.channels, flat.pair_bias) == (16, None)
+    assert layer("flat", 8).position.channels == 8
     assert layer("flat", 0).position is None
-    for channels, wide in ((8, 32), (0, 32), (48, 48)):
+    for channels, wide in ((8, 8), (None, 32), (48, 48)):
         told = layer("flat", channels, structure=True)
         assert isinstance(told.position, PathPosition)
         assert told.position.channels == wide
@@ -73,6 +74,15 @@ def test_what_is_refused():
     with pytest.raises(UnsupportedError, match="tie='key' is no option"):
         layer("hsa", tie="key")
     with pytest.raises(ShapeError, match=r"attention=\['hsa'\] is unknown"):
-        encoder_options(["hsa"], 16, 2, 8)
+        encoder_options(["hsa"], 16, 2)
     with pytest.raises(ShapeError, match="channels=16 is not a multiple of heads=3"):
-        encoder_options("none", 16, 3, 8)
+        encoder_options("none", 16, 3)
+    with pytest.raises(UnsupportedError, match="position_channels=0 leaves no features"):
+        layer("flat", 0, structure=True)
+
+
+@pytest.mark.parametrize("attention", ["deep_set", "none"])
+def test_positions_without_meaning(attention):
+    assert type(layer(attention, 0)) is CLASSES[attention]
+    with pytest.raises(UnsupportedError, match=f"no meaning for attention='{attention}'"):
+        layer(attention, 8)
