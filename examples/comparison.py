@@ -88,9 +88,13 @@ def recipe_key(*parts: Any) -> str:
     Returns:
         The key; put records of different keys into different folders.
     """
-    plain = [asdict(p) if is_dataclass(p) and not isinstance(p, type) else p for p in parts]
-    content = json.dumps([SCHEMA, plain], sort_keys=True, default=str)
+    content = json.dumps([SCHEMA, *parts], sort_keys=True, default=_plain)
     return hashlib.sha256(content.encode()).hexdigest()[:8]
+
+
+def _plain(part: Any) -> Any:
+    """What JSON cannot hold: a dataclass as a dict, anything else as text."""
+    return asdict(part) if is_dataclass(part) and not isinstance(part, type) else str(part)
 
 
 def run_jobs(

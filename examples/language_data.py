@@ -27,7 +27,6 @@ class Task:
         title: Heading of its table.
         dataset: Class of :mod:`hsa_geo.datasets`.
         options: Of the dataset, beside the hierarchy.
-        given: The split that comes with the data is used for ``fold=None``; otherwise folds.
         settings: Settings of the training that differ from the usual ones.
     """
 
@@ -137,7 +136,8 @@ def prepare(
         make = getattr(datasets, what.dataset)
         dataset = make(root / make.file_name, options=dict(what.options), log=True)
         make_token_features(dataset, MiniLM(root / "minilm"), features_folder(root, what))
-    GloVe(root / "glove")
+    if features == "glove":
+        GloVe(root / "glove")
     corpus = Corpus.read(root, task, features, log=True)
     for hierarchy in set(hierarchies) - {"given"}:
         Corpus.read(root, task, features, hierarchy, log=True)

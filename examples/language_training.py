@@ -121,7 +121,7 @@ def run(
 ) -> Record:
     """Train and test one variant; the record of :mod:`comparison`."""
     if job.variant in BASELINES:
-        return run_baseline(job, root, task, folds)
+        return run_baseline(job, root, task, folds, quick)
     variant = VARIANTS[job.variant]
     settings = settings_of(task, variant, settings, quick)
     corpus = Corpus.read(root, task, features, variant.hierarchy)
@@ -171,11 +171,11 @@ def run(
     )
 
 
-def run_baseline(job: Job, root: Path, task: str, folds: int) -> Record:
+def run_baseline(job: Job, root: Path, task: str, folds: int, quick: bool = False) -> Record:
     """A baseline that scikit-learn fits."""
     features = "minilm" if job.variant == "minilm_mean" else "glove"
     corpus = Corpus.read(root, task, features)
-    train, validation, test = corpus.split(job.fold, folds)
+    train, validation, test = corpus.split(job.fold, folds, 0.1 if quick else 1.0)
     predicted = baseline(job.variant, corpus, train, validation, test)
     return Record(
         job.variant,

@@ -65,6 +65,7 @@ def test_what_was_finished_before_a_failure_stays(tmp_path):
 def test_recipes():
     assert recipe_key({"a": 1}, Job("b")) == recipe_key({"a": 1}, Job("b"))
     assert len({recipe_key({"a": 1}), recipe_key({"a": 2}), recipe_key(Job("b"))}) == 3
+    assert recipe_key({"a": Job("b")}) != recipe_key({"a": Job("c")})
 
 
 # Statistics #######################################################################################

@@ -21,6 +21,7 @@ from language_data import TASKS
 from language_training import ABLATIONS, MODELS, VARIANTS, Settings, Variant, predict, settings_of
 from rich.console import Console
 from torch import nn
+from torch_geometric.data import Data
 
 from hsa_geo import datasets
 from hsa_geo.builders import from_text
@@ -113,13 +114,12 @@ def test_equivalence(low90, high90, equivalent, not_worse):
 
 def test_documents_by_length(tmp_path):
     size = np.random.default_rng(0).integers(1, 60, 600)
-    trees = [SimpleNamespace(num_nodes=int(n)) for n in size]
     right = (size < 25).astype(int).tolist()  # HSA fails on long texts
     records = [
         Record("hsa", 0, 0, list(range(600)), right, [1] * 600),
         Record("flat", 0, 0, list(range(600)), [1] * 600, [1] * 600),
     ]
-    corpus = SimpleNamespace(trees=trees)
+    corpus = SimpleNamespace(trees=[Data(num_nodes=int(n)) for n in size])
     with (tmp_path / "out").open("w") as out:
         tables = program.by_length(corpus, records, ["hsa", "flat"], Console(file=out))
     assert {name: rows[0].accuracy for name, rows in tables.items()} == {
@@ -127,6 +127,20 @@ def test_documents_by_length(tmp_path):
         "25 to 49 words": 0.0,
         "50 to 99 words": 0.0,
     }
+
+
+def test_the_best_is_chosen_on_validation_documents(tmp_path):
+    items = list(range(200))
+    records = [
+        Record("hsa", 0, 0, items, [1] * 200, [1] * 200, validation=0.6),
+        Record("hsa_windows", 0, 0, items, [1] * 120 + [0] * 80, [1] * 200, validation=0.7),
+        Record("tfidf", 0, 0, items, [1] * 100 + [0] * 100, [1] * 200),
+    ]
+    titles = {"hsa": "HSA", "hsa_windows": "windows", "tfidf": "TF-IDF"}
+    with (tmp_path / "out").open("w") as out:
+        said = program.best_against(records, "tfidf", titles, None, Console(file=out, width=200))
+    assert (said["variant"], said["mean"]) == ("hsa_windows", pytest.approx(0.1))
+    assert "windows, 0.700 there" in (tmp_path / "out").read_text()
 
 
 def test_cut():
