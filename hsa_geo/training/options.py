@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
+
 from hsa_geo.errors import ShapeError, UnsupportedError
 
 __all__ = ["Options"]
@@ -100,6 +102,16 @@ class Options:
                 continue
             if not isinstance(value, (int, float)) or not low_ <= value <= high:
                 raise ShapeError(f"{name}={value!r} must be from {low_} to {high}.")
+        pair = isinstance(self.betas, (tuple, list)) and len(self.betas) == 2
+        if not pair or not all(isinstance(b, (int, float)) and 0 <= b < 1 for b in self.betas):
+            raise ShapeError(f"betas={self.betas!r} must be two numbers from 0 to less than 1.")
+        if self.device != "auto":
+            try:
+                torch.device(self.device)
+            except (RuntimeError, TypeError):
+                raise UnsupportedError(
+                    f"device={self.device!r} is no device: use 'auto', 'cpu' or 'cuda'."
+                ) from None
         if self.clip == 0 or self.ema == 1:
             raise ShapeError(
                 f"clip={self.clip} and ema={self.ema} would never change a weight: clip=None is "

@@ -367,6 +367,9 @@ def test_a_loss_that_is_not_one_per_item(loss, message):
     ("error", "message", "options"),
     [
         (ShapeError, "epochs=0", {"epochs": 0}),
+        (ShapeError, "betas=0.9", {"betas": 0.9}),
+        (ShapeError, r"betas=\(2, 3\)", {"betas": (2, 3)}),
+        (UnsupportedError, "device='nope'", {"device": "nope"}),
         (ShapeError, "budget=1.5", {"budget": 1.5}),
         (ShapeError, "seed=-1", {"seed": -1}),
         (ShapeError, "patience=0", {"patience": 0}),
