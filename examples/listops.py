@@ -26,6 +26,8 @@ from comparison_table import markdown, rows_of, save_report, show
 from listops_runs import MODELS, Settings, load, run
 from rich.console import Console
 
+import hsa_geo
+
 #: Settings of the tables in the documentation; on two free cores a table takes about 15 minutes.
 TASKS = {
     "records": Settings("records", (3000, 1000, 2000), epochs=10),
@@ -79,7 +81,7 @@ def main(args: list[str] | None = None) -> None:
     settings = settings_of(given)
     root = Path(os.path.abspath(given.root))
     load(settings, root)  # built here, once
-    folder = given.out / f"{settings.task}-{recipe_key(settings)}"
+    folder = given.out / f"{settings.task}-{recipe_key(settings, MODELS, hsa_geo.__version__)}"
 
     def records_of(jobs: list[Job]) -> list[Record]:
         return run_jobs(

@@ -23,6 +23,10 @@ MODELS: dict[str, tuple[str, dict[str, Any] | None]] = {
     "hsa_told": ("HSA, told depth and path", {"attention": "hsa", "structure": True}),
     "flat": ("flat attention", {"attention": "flat"}),
     "flat_told": ("flat attention, told the hierarchy", {"attention": "flat", "structure": True}),
+    "flat_told_deep": (
+        "flat attention, told the hierarchy, 4 layers",
+        {"attention": "flat", "structure": True, "num_layers": 4},
+    ),
     "deep_set": ("DeepSet, told depth and path", {"attention": "deep_set", "structure": True}),
     "none": ("no attention, told depth and path", {"attention": "none", "structure": True}),
     "bag": ("bag of symbols + logistic regression", None),
@@ -64,10 +68,9 @@ def build(arguments: dict[str, Any], dataset: Any, settings: Settings) -> Signal
         {"symbol": Symbols(num, settings.channels)},
         dataset.num_classes,
         settings.channels,
-        settings.layers,
         hidden_channels=2 * settings.channels,
         zero_init=False,
-        **arguments,
+        **{"num_layers": settings.layers, **arguments},
     )
 
 

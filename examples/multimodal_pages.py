@@ -24,6 +24,8 @@ from comparison_table import markdown, rows_of, save_report, show
 from multimodal_runs import ATTENTIONS, MODALITIES, Settings, load, run
 from rich.console import Console
 
+import hsa_geo
+
 _NAMES = {
     "hsa": "HSA",
     "flat": "flat",
@@ -76,7 +78,7 @@ def main(args: list[str] | None = None) -> None:
         for variant in given.variants
         if seed == 0 or variant not in _FIXED
     ]
-    folder = given.out / f"{settings.data}-{recipe_key(settings)}"
+    folder = given.out / f"{settings.data}-{recipe_key(settings, ATTENTIONS, hsa_geo.__version__)}"
     root = os.path.abspath(given.root)
     records = run_jobs(
         jobs,

@@ -156,11 +156,6 @@ def run(job: Job, root: str, settings: Settings) -> Record:
         settings.dropout,
         **ATTENTIONS[attention],
     )
-    if model.structure is not None:
-        # As quiet as the vectors of words, which it would drown otherwise.
-        nn.init.normal_(
-            model.structure.table.weight, std=0.02 / (1 + 4 * model.structure.levels) ** 0.5
-        )
     options = Options(
         epochs=settings.epochs,
         patience=settings.patience,

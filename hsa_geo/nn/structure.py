@@ -37,7 +37,8 @@ class StructureFeatures(nn.Module):
     The sum of learned vectors: one for the depth, and for the leaf and each of its ``levels - 1``
     lowest ancestors one for its place among its siblings, counted from the first, and one for the
     number of siblings behind it; the same for its ``levels`` top ancestors.  Add it to the
-    features of the leaves of any model.
+    features of the leaves of any model.  The sum starts small, as learned embeddings of words do,
+    which it would drown otherwise.
 
     Args:
         channels (int): Number of features.
@@ -67,7 +68,7 @@ class StructureFeatures(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the vectors anew."""
-        nn.init.normal_(self.table.weight, std=(1 + 4 * self.levels) ** -0.5)
+        nn.init.normal_(self.table.weight, std=0.02 * (1 + 4 * self.levels) ** -0.5)
 
     def fields(self, tree: SignalTree | TreePlan) -> Tensor:
         """What is told as numbers ``[N, 1 + 4 * levels]``, ``places`` where a path has ended."""
