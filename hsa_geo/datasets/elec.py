@@ -46,7 +46,7 @@ class Elec(TextTrees):
     With ``tokens=False`` the files ``.txt`` are read instead, and cut as any text.
 
     Besides what every dataset of texts has (see :class:`TextTrees`), a tree has ``split [1]`` (0
-    training, 1 test), ``group_id [1]``, equal for equal texts, and ``part [1]``: the fifth of the
+    training, 2 test), ``group_id [1]``, equal for equal texts, and ``part [1]``: the fifth of the
     training set, 0 to 4, or 5 for the test set.  The products of the parts differ, so hold out a
     part where a validation set should be of other products, too.
 
@@ -68,6 +68,7 @@ class Elec(TextTrees):
     file_name = "elec"
     noun = "reviews"
     part_size = 1024
+    build_version = 2  # split is 2 for test, not 1
     classes = ("negative", "positive")
     defaults: ClassVar[dict[str, Any]] = {**OPTIONS, "tokens": True, "size": "25k"}
 
@@ -103,7 +104,7 @@ class Elec(TextTrees):
                 found.append((f"{stem}:{line + 1}", text, _LABELS[label.strip()], split, part))
         groups = linked_groups([[same_text(text, 5) for _, text, *_ in found]])
         return [
-            Document(name, text, label, {"split": split, "part": part, "group_id": group})
+            Document(name, text, label, {"split": 2 * split, "part": part, "group_id": group})
             for (name, text, label, split, part), group in zip(found, groups)
         ]
 

@@ -27,7 +27,7 @@ class FoodReviews(TextTrees):
 
     The tree is document, paragraph, sentence, word; breaks in the review end paragraphs, other
     markup is left out.  Besides what every dataset of texts has (see :class:`TextTrees`), a tree
-    has ``split [1]`` (0 training, 1 test) and ``group_id [1]``, equal for equal texts: some
+    has ``split [1]`` (0 training, 2 test) and ``group_id [1]``, equal for equal texts: some
     reviews stand at several products, seven of the test set in the training set, too.
 
     Args:
@@ -47,6 +47,7 @@ class FoodReviews(TextTrees):
     file_name = "food_reviews"
     part_size = 512
     classes = ("other", "great")
+    build_version = 2  # split is 2 for test, not 1
     archives = (
         Archive(
             "deb",
@@ -74,7 +75,7 @@ class FoodReviews(TextTrees):
             given[split].add(group)
         self.counts["texts_in_both_sets"] = len(given[0] & given[1])
         return [
-            Document(product, text, label, {"group_id": group, "split": split})
+            Document(product, text, label, {"group_id": group, "split": 2 * split})
             for (product, _, label, split), text, group in zip(rows, texts, groups)
         ]
 

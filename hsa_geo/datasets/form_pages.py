@@ -69,7 +69,9 @@ class FormPages(StoredTrees):
                                          skipped forms count for nothing
     ===============  ==================  =====================================================
 
-    Split by :meth:`groups`, never by page: pages of one domain share their templates.
+    :meth:`split` keeps the pages of one domain on one side, as they share their templates.  A page
+    may hold forms of several classes, so it is not stratified; and it deals out all pages: test
+    on those that are ``complete``.
 
     Args:
         root: Folder that holds ``raw`` and ``processed``.
@@ -89,8 +91,8 @@ class FormPages(StoredTrees):
 
     Example:
         >>> dataset = FormPages("data/form_pages")  # doctest: +SKIP
-        >>> from sklearn.model_selection import GroupKFold  # doctest: +SKIP
-        >>> folds = GroupKFold(5).split(dataset, groups=dataset.groups())  # doctest: +SKIP
+        >>> train, validation, test = dataset.split(fold=0)  # doctest: +SKIP
+        >>> test = test[dataset.column("complete").numpy()[test]]  # doctest: +SKIP
     """
 
     requirement = "formasaurus==0.10.0"
@@ -102,6 +104,7 @@ class FormPages(StoredTrees):
     noun = "pages"
     stored = ("domains", "sites")
     raw_needed = True
+    group_key = "domain_id"
 
     #: Names of the classes.
     classes: tuple[str, ...] = CLASSES

@@ -37,7 +37,7 @@ class IMDB(TextTrees):
 
     Breaks in a review end paragraphs, other markup is left out.  Besides what every dataset of
     texts has (see :class:`TextTrees`), a tree has ``rating [1]`` float32 (the stars), ``split [1]``
-    (0 training, 1 test), and ``group_id [1]``: reviews of one movie, as far as the files tell, and
+    (0 training, 2 test), and ``group_id [1]``: reviews of one movie, as far as the files tell, and
     equal texts, are in one group.
 
     Args:
@@ -56,6 +56,7 @@ class IMDB(TextTrees):
     file_name = "imdb"
     noun = "reviews"
     part_size = 1024
+    build_version = 2  # split is 2 for test, not 1
     classes = ("negative", "positive")
     defaults: ClassVar[dict[str, Any]] = OPTIONS
 
@@ -82,7 +83,7 @@ class IMDB(TextTrees):
         groups = linked_groups([movies, [same_text(text, 5) for _, text, *_ in found]])
         self.counts["groups"] = len(set(groups))
         return [
-            Document(name, text, label, {"rating": stars, "split": split, "group_id": group})
+            Document(name, text, label, {"rating": stars, "split": 2 * split, "group_id": group})
             for (name, text, label, stars, split), group in zip(found, groups)
         ]
 

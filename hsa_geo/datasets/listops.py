@@ -25,7 +25,7 @@ import torch
 
 from hsa_geo.data import SignalTree
 from hsa_geo.datasets.disk import write_bytes
-from hsa_geo.datasets.listops_notation import CLOSE, Expressions, Ints, draw_expressions
+from hsa_geo.datasets.listops_notation import CLOSE, Expressions, draw_expressions
 from hsa_geo.datasets.listops_trees import expression_trees
 from hsa_geo.datasets.parts import Part
 from hsa_geo.datasets.stored import StoredTrees
@@ -71,8 +71,10 @@ def draw_splits(
 
     Example:
         >>> train, test = draw_splits([20, 10], max_leaves=12)
-        >>> len(train), len(set(train.encoded() + test.encoded())), np.bincount(test.values()).tolist()
-        (20, 30, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1])
+        >>> len(train), len(set(train.encoded() + test.encoded()))
+        (20, 30)
+        >>> np.bincount(test.values()).tolist()
+        [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
     """
     rng = np.random.default_rng([seed, 0])
     quota = np.array([[n // 10 + (value < n % 10) for value in range(10)] for n in sizes])
@@ -148,6 +150,7 @@ class ListOps(StoredTrees):
 
     file_name, noun, part_size = "listops", "expressions", 4096
     classes = tuple("0123456789")
+    validation_given = True
 
     def __init__(
         self,
@@ -180,12 +183,6 @@ class ListOps(StoredTrees):
         for tree, (split, _) in zip(trees, some):
             tree.split = torch.tensor([split])
         return trees, {}
-
-    def split(self) -> tuple[Ints, Ints, Ints]:
-        """Places of the trees for training, validation and test."""
-        split = self.column("split").numpy()
-        train, validation, test = (np.flatnonzero(split == number) for number in range(3))
-        return train, validation, test
 
 
 def write_listops(
@@ -235,7 +232,11 @@ def read_listops(path: str | os.PathLike[str]) -> Expressions:
         LabelError: If a value is not that of the expression.
 
     Example:
-        See the example of :func:`write_listops`.
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/train.tsv"
+        >>> write_listops(path, Expressions.parse(["[MAX 1 2 ]", "[MIN 1 2 ]"]))
+        >>> read_listops(path).values().tolist()
+        [2, 1]
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()

@@ -60,8 +60,8 @@ class ManualPages(StoredTrees):
     ``group_id``      ``[1]`` int64          place in :attr:`groups`
     ================  =====================  =================================================
 
-    Split by ``group_id`` (``StratifiedGroupKFold``), never by page: pages of one sub-section
-    share whole phrases, and some of their pictures.
+    :meth:`split` keeps a group on one side: pages of one sub-section share whole phrases, and some
+    of their pictures.
 
     Args:
         root: Folder that holds ``raw`` and ``processed``; the manuals may share it.
@@ -83,9 +83,7 @@ class ManualPages(StoredTrees):
 
     Example:
         >>> pages = ManualPages("data/manual_pages", options={"max_side": 32})  # doctest: +SKIP
-        >>> from sklearn.model_selection import StratifiedGroupKFold  # doctest: +SKIP
-        >>> folds = StratifiedGroupKFold(5).split(
-        ...     pages, pages.column("y"), pages.column("group_id"))  # doctest: +SKIP
+        >>> train, validation, test = pages.split(fold=0)  # doctest: +SKIP
     """
 
     noun = "pages"

@@ -13,7 +13,7 @@ pictures in ``images``.  A file is a JSON list of articles: ``section``, ``headl
 
 Example:
     >>> dataset = N24News("data/n24news")  # doctest: +SKIP
-    >>> train = dataset[dataset.column("split") == 0]  # doctest: +SKIP
+    >>> train, validation, test = dataset.split()  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class N24News(StoredTrees):
 
     file_name = "n24news"
     noun = "articles"
+    validation_given = True
     stored = ("vocabulary", "classes", "ids")
 
     #: Words in the order of the number of articles they occur in, the most common first.

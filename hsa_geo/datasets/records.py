@@ -151,6 +151,7 @@ class Records(StoredTrees):
 
     file_name, noun, part_size = "records", "tables", 2048
     classes = tuple("0123456789")
+    validation_given = True
 
     def __init__(
         self,
@@ -207,9 +208,3 @@ class Records(StoredTrees):
                 kept.append(tree)
             seen.add(key.tobytes())
         return kept[::-1], {"failed": {}, "repeated": len(trees) - len(kept)}
-
-    def split(self) -> tuple[Ints, Ints, Ints]:
-        """Places of the trees for training, validation and test."""
-        split = self.column("split").numpy()
-        train, validation, test = (np.flatnonzero(split == number) for number in range(3))
-        return train, validation, test

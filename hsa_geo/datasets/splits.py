@@ -118,8 +118,7 @@ def stratified_split(
     groups = None if groups is None else _flat(groups, "groups")
     if folds < 2 or not 0 <= fold < folds:
         raise ShapeError(f"fold={fold} of folds={folds}: give 2 folds or more, and one of them.")
-    if not 0 <= validation < 1:
-        raise ShapeError(f"validation={validation} is no share: give a number from 0, below 1.")
+    check_share(validation)
     is_test = deal(labels, groups, [1.0] * folds, seed) == fold
     rest = np.flatnonzero(~is_test)
     train, held = set_apart(rest, labels, groups, validation, seed)
@@ -149,6 +148,25 @@ def set_apart(
     own = None if groups is None else groups[rows]
     part = deal(labels[rows], own, [1 - share, share], seed + 1)
     return rows[part == 0], rows[part == 1]
+
+
+def check_share(validation: float) -> None:
+    """Raise unless a number may be the share of a validation set.
+
+    Args:
+        validation: The number.
+
+    Raises:
+        ShapeError: If it is not from 0 and below 1.
+
+    Example:
+        >>> check_share(1.0)
+        Traceback (most recent call last):
+        ...
+        hsa_geo.errors.ShapeError: validation=1.0 is no share: give a number from 0, below 1.
+    """
+    if not 0 <= validation < 1:
+        raise ShapeError(f"validation={validation} is no share: give a number from 0, below 1.")
 
 
 def _flat(values: Any, name: str) -> NDArray[Any]:

@@ -39,21 +39,16 @@ from hsa_geo.data import SignalTree
 from hsa_geo.datasets.clients import Archive
 from hsa_geo.datasets.collated import save_collated
 from hsa_geo.datasets.disk import alone, remove_stale, write_bytes
-from hsa_geo.datasets.in_memory import TreesInMemory
 from hsa_geo.datasets.labels import check_labels
 from hsa_geo.datasets.parts import Part, build_in_parts
-from hsa_geo.errors import (
-    ArchiveError,
-    BuilderError,
-    FileFormatError,
-    HSAWarning,
-    LabelError,
-)
+from hsa_geo.datasets.recipe import Recipe
+from hsa_geo.datasets.split_trees import SplitTrees
+from hsa_geo.errors import ArchiveError, FileFormatError, HSAWarning
 
 __all__ = ["StoredTrees"]
 
 
-class StoredTrees(TreesInMemory):
+class StoredTrees(Recipe, SplitTrees):
     r"""Trees that are built once from fetched archives, or generated, and kept in one file.
 
     A subclass gives :attr:`file_name`, :meth:`items` and :meth:`tree`, and what else of the
@@ -81,8 +76,6 @@ class StoredTrees(TreesInMemory):
         See the example of :mod:`hsa_geo.datasets.stored`.
     """
 
-    #: How the files in ``processed`` begin.
-    file_name: str = ""
     #: What is fetched into ``raw``, if anything.
     archives: Sequence[Archive] = ()
     #: Items that one intermediate file holds; a killed run loses at most so many.
@@ -109,105 +102,6 @@ class StoredTrees(TreesInMemory):
         super().__init__(os.fspath(root), transform, pre_transform, pre_filter, log, force_reload)
         self.load(self.processed_paths[0])
         self.report = self._read_report()
-
-    # What a subclass says ###################################################
-
-    def items(self) -> Sequence[Any]:
-        """All there is to build trees from, in a fixed order.
-
-        Called whenever trees are built, also when a killed run continues; sets the attributes
-        that are :attr:`stored` (a vocabulary, names).
-
-        Returns:
-            The items.
-
-        Raises:
-            ArchiveError: If the raw files are not what they should be.
-        """
-        raise NotImplementedError
-
-    def tree(self, item: Any) -> SignalTree | None:
-        """Tree of one item.
-
-        Args:
-            item: One of :meth:`items`.
-
-        Returns:
-            The tree, None to leave the item out.
-
-        Raises:
-            BuilderError: If there is none; the report says so, and the others are built.
-        """
-        raise NotImplementedError
-
-    def describe(self, item: Any) -> str:
-        """Name of an item in the report and in messages.
-
-        Args:
-            item: One of :meth:`items`.
-
-        Returns:
-            Some characters, different for each item.
-        """
-        return str(item)[:80]
-
-    def build(self, items: Iterator[Any]) -> Part:
-        """Trees of the items of one part; by default :meth:`tree` of each.
-
-        Args:
-            items: Some of :meth:`items`, in order.
-
-        Returns:
-            The trees, and what :meth:`finish` shall know: what JSON can hold.
-        """
-        trees, failed = list[SignalTree](), dict[str, str]()
-        for item in items:
-            try:
-                tree = self.tree(item)
-            except BuilderError as error:
-                failed[self.describe(item)] = f"{type(error).__name__}: {error}"
-                continue
-            if tree is not None:
-                try:
-                    check_labels(tree.get("y"), self.classes)
-                except LabelError as error:
-                    raise LabelError(f"{self.describe(item)}: {error}") from None
-                trees.append(tree)
-        return trees, {"failed": failed}
-
-    def finish(
-        self, items: Sequence[Any], trees: list[SignalTree], extras: Sequence[Mapping[str, Any]]
-    ) -> tuple[list[SignalTree], dict[str, Any]]:
-        """Last step of building, over all parts.
-
-        Args:
-            items: All items.
-            trees: All trees, before ``pre_filter`` and ``pre_transform``.
-            extras: What :meth:`build` returned beside the trees, for each part.
-
-        Returns:
-            The trees to store, and entries of the report; ``"failed"`` says why which items have
-            no tree.
-        """
-        failed = dict[str, str]()
-        for extra in extras:
-            failed.update(extra.get("failed", {}))
-        return trees, {"failed": failed}
-
-    def summary(self, report: Mapping[str, Any]) -> str:
-        """What is printed when the trees are built.
-
-        Args:
-            report: The report.
-
-        Returns:
-            Some lines.
-        """
-        lines = [f"{self.file_name}: {report['stored']} of {report['items']} {self.noun} stored"]
-        failed = list(report["failed"].items())
-        lines += [f"unreadable: {name}: {why}" for name, why in failed[:5]]
-        lines += [f"and {len(failed) - 5} more unreadable"] if len(failed) > 5 else []
-        return "\n".join(lines)
 
     # Files ##################################################################
 

@@ -1,4 +1,4 @@
-"""What the datasets of texts share: words, vocabulary, texts and splits.
+"""What the datasets of texts share: words, vocabulary and texts.
 
 A subclass says which documents there are (:meth:`TextTrees.documents`), and how one becomes a
 tree if not by :func:`hsa_geo.builders.from_text` (:meth:`TextTrees.structure`).
@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 
 from hsa_geo.data import SignalTree
-from hsa_geo.datasets.splits import set_apart, stratified_split
 from hsa_geo.datasets.stored import StoredTrees
 from hsa_geo.datasets.text_documents import (
     OPTIONS,
@@ -27,7 +26,7 @@ from hsa_geo.datasets.text_documents import (
     document_tree,
     text_tree,
 )
-from hsa_geo.errors import ArchiveError, BuilderError, UnsupportedError
+from hsa_geo.errors import ArchiveError, BuilderError
 
 __all__ = ["TextTrees", "plain_review", "read_file"]
 
@@ -51,7 +50,8 @@ class TextTrees(StoredTrees):
     ===============  =================  ======================================================
 
     and, where a dataset knows them, ``group_id [1]`` int64 (documents of one group belong on one
-    side of a split), ``split [1]`` int64 (0 training, 1 test) and ``rating [1]`` float32.
+    side of a split), ``split [1]`` int64 (the set that it comes in: 0 training, 1 validation, 2
+    test) and ``rating [1]`` float32.
 
     Args:
         root: Folder that holds ``raw`` and ``processed``.
@@ -211,49 +211,8 @@ class TextTrees(StoredTrees):
         Example:
             >>> len(set(dataset.groups().tolist()))  # doctest: +SKIP
         """
-        key = "group_id" if "group_id" in self._data else "doc_id"
-        return self.column(key).numpy()
-
-    def split(
-        self, fold: int | None = None, folds: int = 5, seed: int = 0, validation: float = 0.1
-    ) -> tuple[Ints, Ints, Ints]:
-        """Indices of a training, a validation and a test set of this (sub)set.
-
-        Stratified by ``y``; documents of one group are on one side, but for the test set that a
-        dataset comes with.
-
-        Args:
-            fold: Which part of a cross-validation is the test set; :obj:`None` for the test set
-                that the dataset comes with. (default: :obj:`None`)
-            folds: Number of parts. (default: :obj:`5`)
-            seed: Which of the many cross-validations, and which validation set.
-                (default: :obj:`0`)
-            validation: Share of what is not test that is set apart. (default: :obj:`0.1`)
-
-        Returns:
-            Three int64 arrays, each increasing.
-
-        Raises:
-            UnsupportedError: If no test set is given.
-            ShapeError: If an argument is out of range.
-
-        Example:
-            >>> train, validation, test = dataset.split(fold=0)  # doctest: +SKIP
-            >>> DataLoader(dataset[train], batch_size=8, shuffle=True)  # doctest: +SKIP
-        """
-        labels, groups = self.column("y").numpy(), self.groups()
-        if fold is not None:
-            return stratified_split(
-                labels, groups, fold=fold, folds=folds, seed=seed, validation=validation
-            )
-        if "split" not in self._data:
-            raise UnsupportedError(
-                f"{type(self).__name__} comes without a test set: pass a fold, from 0 to "
-                f"{folds - 1}."
-            )
-        given = self.column("split").numpy()
-        train, held = set_apart(np.flatnonzero(given == 0), labels, groups, validation, seed)
-        return train, held, np.flatnonzero(given == 1)
+        groups = self._groups()
+        return self.column("doc_id").numpy() if groups is None else groups
 
     def _doc_id(self, i: int) -> int:
         return int(self._data.doc_id[self.indices()[i]])

@@ -59,7 +59,7 @@ def test_tokens(tmp_path):
         ["does not work . ''", "never did"],
     ]
     assert dataset.column("y").tolist() == [1, 0] * 6
-    assert dataset.column("split").tolist() == [0] * 10 + [1] * 2
+    assert dataset.column("split").tolist() == [0] * 10 + [2] * 2
     assert dataset.column("part").tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
     assert [len(part) for part in dataset.split()] == [9, 1, 2]
 

@@ -43,7 +43,7 @@ def test_reviews(dataset):
     assert dataset.text(1) == "Bad.\n\nVery bad & old."
     assert dataset[1].tree_level.bincount().tolist() == [1, 2, 2, 4]
     assert dataset.column("y").tolist() == [1, 0, 1, 0, 0, 1]
-    assert dataset.column("split").tolist() == [0, 0, 0, 0, 1, 1]
+    assert dataset.column("split").tolist() == [0, 0, 0, 0, 2, 2]
     assert dataset.groups().tolist() == [0, 1, 0, 2, 3, 4]
     assert dataset.report["texts_in_both_sets"] == 0
     assert sorted(path.name for path in dataset.raw().iterdir()) == ["Rdata.rdb", "Rdata.rdx"]
@@ -99,7 +99,7 @@ def test_real(tmp_path):
     every = dataset.all
     assert len(every) == 5000
     counts = Counter((document.values["split"], document.label) for document in every)
-    assert counts == {(0, 0): 1400, (0, 1): 2600, (1, 0): 342, (1, 1): 658}
+    assert counts == {(0, 0): 1400, (0, 1): 2600, (2, 0): 342, (2, 1): 658}
     assert every[0].text == "this stuff is  not stuffing  its  not good at all  save your money"
     assert len({document.values["group_id"] for document in every}) == 4972
     check_trees(dataset, slice(0, None, 25))

@@ -494,3 +494,13 @@ def test_real_folds(form_pages_dataset):
     for train, test in selection.GroupKFold(5).split(np.zeros(len(dataset)), groups=groups):
         assert not set(groups[train].tolist()) & set(groups[test].tolist())
         assert len(dataset[train]) + len(dataset[test]) == 599
+    tested = []
+    for fold in range(5):
+        sets = dataset.split(fold, seed=1)
+        domains = [set(groups[torch.from_numpy(rows)].tolist()) for rows in sets]
+        assert sum(map(len, domains)) == len(set.union(*domains))  # each is in one set
+        assert abs(len(sets[2]) - 599 / 5) < 5
+        tested += sets[2].tolist()
+    assert sorted(tested) == list(range(599))
+    with pytest.raises(UnsupportedError, match="FormPages comes without a test set"):
+        dataset.split()

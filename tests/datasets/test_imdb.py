@@ -48,7 +48,7 @@ def test_reviews(tmp_path):
     assert dataset[0].tree_level.bincount().tolist() == [1, 2, 2, 8]
     assert dataset.column("y").tolist() == [1, 1, 1, 0, 1, 0]
     assert dataset.column("rating").tolist() == [9, 7, 10, 3, 10, 1]
-    assert dataset.column("split").tolist() == [0, 0, 0, 0, 1, 1]
+    assert dataset.column("split").tolist() == [0, 0, 0, 0, 2, 2]
     # Of one movie, or the same text.
     assert dataset.groups().tolist() == [0, 1, 2, 0, 3, 2]
     train, validation, test = dataset.split(validation=0)

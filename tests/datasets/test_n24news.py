@@ -85,8 +85,7 @@ def test_trees(tmp_path):
     again = N24News(tmp_path, log=False, options=EVERY_WORD)
     assert again.num_classes == 2
     assert again.vocabulary == dataset.vocabulary
-    train = dataset[dataset.column("split") == 0]
-    assert len(train) == 2
+    assert [rows.tolist() for rows in dataset.split()] == [[0, 1], [2], [3]]
     assert next(iter(DataLoader(dataset, batch_size=4))).y.tolist() == [1, 0, 1, 1]
 
 
@@ -104,6 +103,8 @@ def test_other_layouts(tmp_path, name, news, imgs, body):
     write(tmp_path, {name: [one]}, {"image-0.jpg": png("red", format="JPEG")}, news, imgs)
     dataset = N24News(tmp_path, log=False, options=EVERY_WORD)
     assert dataset.column("split").tolist() == [-1]
+    with pytest.raises(UnsupportedError, match="N24News comes without a test set"):
+        dataset.split()
     assert len(dataset[0].image_x) == 1
     assert "second" in words_under(dataset, dataset[0], "body")
 

@@ -27,7 +27,7 @@ class Few(TextTrees):
     def documents(self):
         self.counts["letters"] = sum(map(len, TEXTS))
         return [
-            Document(f"text {i}", text, i % 2, {"group_id": i // 4, "split": int(i >= 18)})
+            Document(f"text {i}", text, i % 2, {"group_id": i // 4, "split": 2 * int(i >= 18)})
             for i, text in enumerate(TEXTS)
         ]
 
