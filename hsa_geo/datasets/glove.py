@@ -52,7 +52,9 @@ class GloVe(WordVectors):
         MissingPackageError: If pyarrow, which reads the words the first time, is not installed.
 
     Example:
-        See the example of :mod:`hsa_geo.datasets.glove`.
+        >>> glove = GloVe("data/glove")  # doctest: +SKIP
+        >>> table, found = glove.vectors(dataset.vocabulary)  # doctest: +SKIP
+        >>> WordEmbedding(len(table), 64, table=table)  # doctest: +SKIP
     """
 
     archive = Archive(

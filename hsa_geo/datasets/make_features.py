@@ -79,7 +79,9 @@ def make_token_features(
         OSError: If a file cannot be written.
 
     Example:
-        See the example of :mod:`hsa_geo.datasets.token_features`.
+        >>> dataset = FoodReviews("data/food_reviews")  # doctest: +SKIP
+        >>> features = make_token_features(dataset, MiniLM("data/minilm"))  # doctest: +SKIP
+        >>> features(dataset[0]).token_x.shape  # doctest: +SKIP
     """
     settings = encoder.settings
     if folder is None:

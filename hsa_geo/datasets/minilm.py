@@ -42,7 +42,8 @@ class MiniLM(TextEncoder):
         MissingPackageError: If transformers is not installed.
 
     Example:
-        See the example of :mod:`hsa_geo.datasets.minilm`.
+        >>> encoder = MiniLM("data/minilm", layer=3)  # doctest: +SKIP
+        >>> make_token_features(dataset, encoder)  # doctest: +SKIP
     """
 
     archive = Archive(

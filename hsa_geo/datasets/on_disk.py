@@ -53,7 +53,11 @@ class OnDiskTrees(OnDiskDataset):
         FileFormatError: If the files in the folder are damaged or of another version.
 
     Example:
-        See the example of :mod:`hsa_geo.datasets.on_disk`.
+        >>> import tempfile
+        >>> dataset = OnDiskTrees(tempfile.mkdtemp())
+        >>> dataset.append(SignalTree.from_parents([2, 2, -1]))
+        >>> dataset[0]
+        SignalTree(leaves=2, nodes=3, depth=1)
     """
 
     _db: Any

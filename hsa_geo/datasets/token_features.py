@@ -56,7 +56,10 @@ def with_features(
         FileFormatError: As :class:`TokenFeatures`.
 
     Example:
-        See the example of :mod:`hsa_geo.datasets.token_features`.
+        >>> folder = "data/food_reviews/features/all-MiniLM-L6-v2-6"  # doctest: +SKIP
+        >>> dataset = with_features(dataset, folder)  # doctest: +SKIP
+        >>> dataset[0].token_x.dtype  # doctest: +SKIP
+        torch.float16
     """
     if not hasattr(dataset, "transform"):
         raise ShapeError(
