@@ -58,7 +58,7 @@ def load(settings: Settings, root: Path) -> Any:
     """The dataset, generated once."""
     options = {"sizes": list(settings.sizes), **settings.data}
     kind = {"listops": ListOps, "records": Records}[settings.task]
-    return kind(root / settings.task, options, log=False)
+    return kind(root / settings.task, options=options, log=False)
 
 
 def build(arguments: dict[str, Any], dataset: Any, settings: Settings) -> SignalClassifier:

@@ -7,7 +7,7 @@ here it is given.  Files of the original data, and of the Long Range Arena, are 
 
 Example:
     >>> import tempfile
-    >>> dataset = ListOps(tempfile.mkdtemp(), {"sizes": [40, 10, 10]}, log=False)
+    >>> dataset = ListOps(tempfile.mkdtemp(), options={"sizes": [40, 10, 10]}, log=False)
     >>> train, validation, test = dataset.split()
     >>> dataset.column("y")[test].bincount().tolist()
     [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
@@ -132,13 +132,13 @@ class ListOps(StoredTrees):
 
     Args:
         root: Folder that holds ``processed``.
-        options: ``sizes`` (default: ``[20000, 2000, 2000]``), and the arguments of
-            :func:`draw_splits`. (default: none)
         transform: Applied to a tree on every access. (default: :obj:`None`)
         pre_transform: Applied once before storing. (default: :obj:`None`)
         pre_filter: Keeps the trees for which it is true. (default: :obj:`None`)
         force_reload: Build the trees again. (default: :obj:`False`)
         log: Show progress. (default: :obj:`True`)
+        options: ``sizes`` (default: ``[20000, 2000, 2000]``), and the arguments of
+            :func:`draw_splits`. (default: none)
 
     Raises:
         UnsupportedError: If there is no such option.
@@ -155,20 +155,18 @@ class ListOps(StoredTrees):
     def __init__(
         self,
         root: str | os.PathLike[str],
-        options: Mapping[str, Any] | None = None,
         transform: Callable[[SignalTree], Any] | None = None,
         pre_transform: Callable[[SignalTree], SignalTree] | None = None,
         pre_filter: Callable[[SignalTree], bool] | None = None,
         force_reload: bool = False,
         log: bool = True,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         known = {"sizes", *(draw_splits.__kwdefaults__ or {})}
         for name in options or {}:
             if name not in known:
                 raise UnsupportedError(f"option {name!r} is unknown: use {sorted(known)}.")
-        super().__init__(
-            root, transform, pre_transform, pre_filter, force_reload, log, options=options
-        )
+        super().__init__(root, transform, pre_transform, pre_filter, force_reload, log, options)
 
     def items(self) -> list[tuple[int, bytes]]:
         """All expressions as split and tokens."""

@@ -7,7 +7,8 @@ dictionaries, what a leaf means is said by its siblings.
 
 Example:
     >>> import tempfile
-    >>> dataset = Records(tempfile.mkdtemp(), {"sizes": [40, 10, 10], "records": [2, 3]}, log=False)
+    >>> options = {"sizes": [40, 10, 10], "records": [2, 3]}
+    >>> dataset = Records(tempfile.mkdtemp(), options=options, log=False)
     >>> train, validation, test = dataset.split()
     >>> dataset.column("y")[test].bincount().tolist()
     [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
@@ -133,13 +134,13 @@ class Records(StoredTrees):
 
     Args:
         root: Folder that holds ``processed``.
-        options: ``sizes`` (default: ``[4000, 1000, 2000]``), ``seed`` (default: ``0``), and the
-            options of :func:`draw_table`. (default: none)
         transform: Applied to a tree on every access. (default: :obj:`None`)
         pre_transform: Applied once before storing. (default: :obj:`None`)
         pre_filter: Keeps the trees for which it is true. (default: :obj:`None`)
         force_reload: Build the trees again. (default: :obj:`False`)
         log: Show progress. (default: :obj:`True`)
+        options: ``sizes`` (default: ``[4000, 1000, 2000]``), ``seed`` (default: ``0``), and the
+            options of :func:`draw_table`. (default: none)
 
     Raises:
         UnsupportedError: If there is no such option.
@@ -156,20 +157,18 @@ class Records(StoredTrees):
     def __init__(
         self,
         root: str | os.PathLike[str],
-        options: Mapping[str, Any] | None = None,
         transform: Callable[[SignalTree], Any] | None = None,
         pre_transform: Callable[[SignalTree], SignalTree] | None = None,
         pre_filter: Callable[[SignalTree], bool] | None = None,
         force_reload: bool = False,
         log: bool = True,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         known = {"sizes", "seed", *(draw_table.__kwdefaults__ or {})}
         for name in options or {}:
             if name not in known:
                 raise UnsupportedError(f"option {name!r} is unknown: use {sorted(known)}.")
-        super().__init__(
-            root, transform, pre_transform, pre_filter, force_reload, log, options=options
-        )
+        super().__init__(root, transform, pre_transform, pre_filter, force_reload, log, options)
 
     @property
     def num_symbols(self) -> int:

@@ -19,7 +19,7 @@ OPTIONS = {"sizes": [60, 20, 25], "max_leaves": 30, "max_depth": 3, "seed": 5}
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
-    return ListOps(tmp_path_factory.mktemp("listops"), OPTIONS, log=False)
+    return ListOps(tmp_path_factory.mktemp("listops"), options=OPTIONS, log=False)
 
 
 def test_splits_share_nothing_and_are_balanced():
@@ -71,14 +71,14 @@ def test_dataset(dataset):
 
 
 def test_loaded_again(dataset):
-    again = ListOps(dataset.root, OPTIONS, log=False)
+    again = ListOps(dataset.root, options=OPTIONS, log=False)
     assert torch.equal(again.column("y"), dataset.column("y"))
     assert torch.equal(again[3].symbol_x, dataset[3].symbol_x)
 
 
 def test_unknown_options(tmp_path):
     with pytest.raises(UnsupportedError, match="option 'depth' is unknown"):
-        ListOps(tmp_path, {"depth": 3})
+        ListOps(tmp_path, options={"depth": 3})
 
 
 @pytest.mark.parametrize("layout", ["original", "lra"])

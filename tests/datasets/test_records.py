@@ -16,7 +16,7 @@ OPTIONS = {"sizes": [50, 20, 20], "records": [2, 5], "keys": 3, "words": 4, "see
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
-    return Records(tmp_path_factory.mktemp("records"), OPTIONS, log=False)
+    return Records(tmp_path_factory.mktemp("records"), options=OPTIONS, log=False)
 
 
 @pytest.mark.parametrize("keys", [1, 2, 4])
@@ -75,14 +75,14 @@ def test_dataset(dataset):
 
 
 def test_a_larger_training_set_leaves_the_others(dataset, tmp_path):
-    more = Records(tmp_path, {**OPTIONS, "sizes": [90, 20, 20]}, log=False)
+    more = Records(tmp_path, options={**OPTIONS, "sizes": [90, 20, 20]}, log=False)
     for old, new in zip(dataset.split()[2], more.split()[2]):
         assert torch.equal(dataset[int(old)].symbol_x, more[int(new)].symbol_x)
 
 
 def test_repeated_tables_are_left_out(tmp_path):
     options = {"sizes": [300, 0, 300], "records": [1, 1], "keys": 1, "words": 2}
-    dataset = Records(tmp_path, options, log=False)
+    dataset = Records(tmp_path, options=options, log=False)
     keys = [tuple(map(tuple, sorted(t.symbol_x.view(-1, 2).tolist()))) for t in dataset]
     assert len(set(keys)) == len(keys) == 20  # two words, ten values
     assert dataset.report["repeated"] == 580
@@ -99,4 +99,4 @@ def test_what_cannot_be_drawn(options):
 
 def test_unknown_options(tmp_path):
     with pytest.raises(UnsupportedError, match="'rows' is unknown"):
-        Records(tmp_path, {"rows": 3})
+        Records(tmp_path, options={"rows": 3})

@@ -44,6 +44,17 @@ def test_every_dataset_splits_in_the_same_way():
     assert all(kind.split is SplitTrees.split for kind in kinds)
 
 
+def test_every_dataset_takes_the_same_arguments():
+    """Those of StoredTrees, in its order; what a dataset has besides stands behind the folder."""
+    wanted = list(inspect.signature(StoredTrees).parameters)
+    for kind in vars(datasets).values():
+        if isinstance(kind, type) and issubclass(kind, StoredTrees):
+            names = list(inspect.signature(kind).parameters)
+            own = [name for name in names if name not in wanted]
+            assert [name for name in names if name in wanted] == wanted, kind.__name__
+            assert names == [wanted[0], *own, *wanted[1:]], kind.__name__
+
+
 def test_folds_by_class_and_group():
     dataset = dataset_of(y=number(lambda i: i % 2), group_id=number(lambda i: i // 4))
     labels, groups = np.arange(40) % 2, np.arange(40) // 4
