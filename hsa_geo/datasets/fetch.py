@@ -1,27 +1,29 @@
-"""Fetch archives through a package client, and check them.
+"""Run a package client that fetches one file, and check the file.
 
 The order is always the same: nothing of an archive runs before its sha256 was checked (``pip
 download`` runs the set-up code of a source distribution, so ``--require-hashes``; the other
 clients run nothing), the sha256 is computed again here, the file is moved into place in one
-step, and then :mod:`hsa_geo.datasets.unpack` reads the wanted members alone.  pip is here, the
-other clients are in :mod:`hsa_geo.datasets.clients`.
+step, and then :mod:`hsa_geo.datasets.unpack` reads the wanted members alone.  How each client is
+called is in :mod:`hsa_geo.datasets.downloads`.
 
 Example:
-    >>> pip_download(
-    ...     "formasaurus==0.10.0", "formasaurus-0.10.0.tar.gz", sha256="e2bf...", folder="raw"
-    ... )  # doctest: +SKIP
+    >>> import sys
+    >>> def client(folder):  # what any client does, without a network
+    ...     return [sys.executable, "-c", "open('a.txt', 'w').close()"]
+    >>> sha256, words = hashlib.sha256(b"").hexdigest(), {"remedy": "", "failed": OSError}
+    >>> folder = tempfile.mkdtemp()
+    >>> fetch_with("python", "a", "a.txt", client, sha256=sha256, folder=folder, **words).name
+    'a.txt'
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,7 +42,7 @@ __all__ = [
     "STALE_SECONDS",
     "check_sha256",
     "fetch_with",
-    "pip_download",
+    "last_words",
     "remove_stale",
     "sha256_of",
 ]
@@ -149,7 +151,7 @@ def fetch_with(
         DiskFullError: If there is no room for it.
 
     Example:
-        See :func:`pip_download` and :func:`hsa_geo.datasets.clients.npm_download`.
+        See the example of :mod:`hsa_geo.datasets.fetch`.
     """
     folder = Path(folder)
     target = folder / filename
@@ -221,102 +223,6 @@ def _run(
             f"'{what}' cannot be fetched, as the program '{line[0]}' is missing: {remedy}, "
             f"{by_hand}."
         ) from None
-
-
-def pip_download(
-    requirement: str,
-    filename: str,
-    *,
-    sha256: str,
-    folder: str | os.PathLike[str],
-    timeout: float = 900.0,
-    wheel: bool = False,
-    log: bool = False,
-    size: int = 0,
-) -> Path:
-    """Fetch one source distribution, or one wheel, with ``pip download``.
-
-    pip checks the sha256 before it runs the set-up code of a source distribution (which it does
-    to read the metadata, with the setuptools of this environment); nothing of a wheel runs.  The
-    sha256 is checked once more here.  A file that is already in place is only checked.
-
-    Args:
-        requirement: Name and exact version, e.g. ``"formasaurus==0.10.0"``.
-        filename: Name of the file that pip saves.
-        sha256: Its sha256, 64 hexadecimal digits.
-        folder: Where to put it; made if missing.
-        timeout: Seconds to wait for pip. (default: :obj:`900.0`)
-        wheel: Fetch a wheel, not a source distribution. (default: :obj:`False`)
-        log: Show how much has come. (default: :obj:`False`)
-        size: Bytes of the file, for the progress only. (default: unknown)
-
-    Returns:
-        Path of the file.
-
-    Raises:
-        DownloadError: If pip or setuptools is missing, or nothing could be fetched.
-        ArchiveError: If the file is there but has another sha256.
-        DiskFullError: If there is no room for it.
-
-    Example:
-        >>> pip_download(
-        ...     "formasaurus==0.10.0", "formasaurus-0.10.0.tar.gz", sha256="e2bf...", folder="raw"
-        ... )  # doctest: +SKIP
-        PosixPath('raw/formasaurus-0.10.0.tar.gz')
-    """
-    target = Path(folder, filename)
-    needed = [("pip", "`python -m ensurepip`")]
-    if not wheel:
-        needed.append(("setuptools", "`pip install setuptools wheel`"))
-    for module, remedy in needed:
-        if not target.exists() and importlib.util.find_spec(module) is None:
-            raise DownloadError(
-                f"'{requirement}' cannot be fetched, as this Python ({sys.executable}) has no "
-                f"{module}: run {remedy}, or put '{filename}' into '{folder}' by hand."
-            )
-
-    def command(temporary: Path) -> list[str]:
-        requirements = temporary / "requirements.txt"
-        requirements.write_text(f"{requirement} --hash=sha256:{sha256}\n", encoding="utf-8")
-        line = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        line += ["download", "--quiet", "--no-deps", "--require-hashes"]
-        line += ["--only-binary" if wheel else "--no-binary", ":all:"]
-        line += [] if wheel else ["--no-build-isolation"]
-        return [*line, "--requirement", str(requirements), "--dest", str(temporary)]
-
-    def failed(stderr: str, by_hand: str) -> Exception:
-        return _pip_error(stderr, requirement, sha256, by_hand, wheel)
-
-    return fetch_with(
-        "pip",
-        requirement,
-        filename,
-        command,
-        sha256=sha256,
-        folder=folder,
-        remedy="repair the Python environment",
-        failed=failed,
-        timeout=timeout,
-        log=log,
-        size=size,
-    )
-
-
-def _pip_error(
-    stderr: str, requirement: str, sha256: str, by_hand: str, wheel: bool
-) -> ArchiveError:
-    """Turn what pip says into one sentence."""
-    if "DO NOT MATCH THE HASHES" in stderr:
-        got = [line.split()[-1] for line in stderr.splitlines() if line.strip().startswith("Got ")]
-        return ArchiveError(
-            f"the package index offers '{requirement}' with sha256 {', '.join(got) or 'unknown'} "
-            f"instead of {sha256}: nothing of it was run or kept; use another index, {by_hand}."
-        )
-    check = "the network" if wheel else "the network and that setuptools and wheel are installed"
-    return DownloadError(
-        f"pip could not fetch '{requirement}' (it says: {last_words(stderr)!r}): check {check}, "
-        f"{by_hand}."
-    )
 
 
 def last_words(stderr: str, *starts: str) -> str:
