@@ -28,7 +28,7 @@ from rich.console import Console
 
 import hsa_geo
 
-#: Settings of the tables in the documentation; on two free cores a table takes about 15 minutes.
+#: Settings of the tables in the documentation.
 TASKS = {
     "records": Settings("records", (3000, 1000, 2000), epochs=10),
     "listops": Settings(
