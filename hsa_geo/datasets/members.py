@@ -12,12 +12,18 @@ Example:
     ...     for member in members:
     ...         print(member.name, member.size, member.kind, member.open().read())
     pkg/a.txt 4 file b'text'
+
+A tar is read to its end, so that a wrong checksum of its compression is seen there, and its headers
+are limited: 16 KiB each, 256 MiB in all.
 """
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
 import io
+import lzma
 import os
 import stat
 import tarfile
@@ -34,6 +40,11 @@ __all__ = ["Member", "ar_members", "opened"]
 
 _AR = b"!<arch>\n"
 _AR_HEADER = 60
+_BLOCK = 512
+#: Longest header of a member of a tar, extended ones included, and of all of them.
+_HEADER, _HEADERS = 16 << 10, 256 << 20
+#: Most bytes behind the end of a compressed tar; tools fill it up with zeros.
+_BEHIND = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -79,11 +90,65 @@ def opened(archive: str | os.PathLike[str]) -> Iterator[Iterator[Member]]:
             return
         if start == _AR:
             file = _deb_files(Path(archive), file)
-        yield _tar(stack.enter_context(tarfile.open(fileobj=file)))
+        stream = _Limited(_decompressed(file))
+        yield _tar(stack.enter_context(tarfile.open(fileobj=stream, mode="r:")), stream)
 
 
-def _tar(tar: tarfile.TarFile) -> Iterator[Member]:
-    for info in tar:
+def _decompressed(file: BinaryIO) -> BinaryIO:
+    """What a compressed file holds, or the file itself."""
+    start = file.read(6)
+    file.seek(0)
+    if start[:2] == b"\x1f\x8b":
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+    if start[:3] == b"BZh":
+        return bz2.BZ2File(file)  # type: ignore[return-value]
+    if start == b"\xfd7zXZ\0" or start[:3] == b"]\0\0":
+        return lzma.LZMAFile(file)  # type: ignore[return-value]
+    return file
+
+
+class _Limited(io.RawIOBase):
+    """A stream whose headers, read while ``in_header`` is set, must be short."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self.file, self.in_header, self.last, self._left = file, True, b"", _HEADERS
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.file.tell()
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self.file.seek(offset, whence)
+
+    def read(self, size: int = -1) -> bytes:
+        if not self.in_header:
+            return self.file.read(size)
+        self._left -= size
+        if not 0 <= size <= _HEADER or self._left < 0:
+            raise tarfile.ReadError(
+                f"a header of {size} bytes at byte {self.tell()}, but {_HEADER} are allowed for "
+                f"one, and {_HEADERS} for all"
+            )
+        self.last = self.file.read(size)
+        return self.last
+
+
+def _tar(tar: tarfile.TarFile, stream: _Limited) -> Iterator[Member]:
+    while True:
+        stream.in_header = True
+        info = tar.next()
+        stream.in_header = False
+        if info is None:
+            break
+        tar.members.clear()  # type: ignore[attr-defined]  # they would hold all headers
+        if info.size < 0:
+            raise tarfile.ReadError(f"the size of {info.name!r} is {info.size}")
         kind = "file" if info.isreg() else "folder" if info.isdir() else "a link or a device"
 
         def content(info: tarfile.TarInfo = info) -> IO[bytes]:
@@ -92,6 +157,14 @@ def _tar(tar: tarfile.TarFile) -> Iterator[Member]:
             return source
 
         yield Member(info.name, kind, info.size, content)
+    if stream.last.strip(b"\0"):  # tarfile takes a broken header for the end
+        raise tarfile.ReadError(f"no header of a member at byte {stream.tell() - len(stream.last)}")
+    if isinstance(stream.file, gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile):
+        left = _BEHIND
+        while piece := stream.file.read(1 << 20):  # the checksum comes last
+            left -= len(piece)
+            if left < 0:
+                raise tarfile.ReadError(f"more than {_BEHIND} bytes behind its end")
 
 
 def _zip(file: zipfile.ZipFile) -> Iterator[Member]:

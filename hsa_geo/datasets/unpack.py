@@ -20,6 +20,7 @@ Example:
 
 from __future__ import annotations
 
+import errno
 import lzma
 import os
 import shutil
@@ -33,14 +34,18 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from hsa_geo.datasets.disk import alone, remove_stale, telling_when_full
-from hsa_geo.datasets.members import opened
+from hsa_geo.datasets.members import Member, opened
 from hsa_geo.errors import ArchiveError
 
 __all__ = ["unpack"]
 
 _BAD_STREAM = (
     *(tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, ValueError, zlib.error),
-    *(lzma.LZMAError, NotImplementedError),
+    *(lzma.LZMAError, NotImplementedError, RecursionError),
+)
+#: What the system says of a name that it cannot make, or that is another member's.
+_BAD_NAME = (
+    *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL),
 )
 
 #: Most bytes of members that are looked at, wanted or not, where max_bytes is less.
@@ -80,7 +85,9 @@ def unpack(
     Raises:
         ArchiveError: If the archive cannot be read, has a member whose name is absolute or
             leaves its folder, has a link or device or the same name twice among the chosen
-            ones, is larger than allowed, or holds none of the chosen files.
+            ones, has a name that cannot be made here (too long, or below another file), is
+            larger than allowed, or holds none of the chosen files; or if something that is no
+            folder is in the way of ``folder``.
         DiskFullError: If there is no room.
 
     Example:
@@ -90,7 +97,12 @@ def unpack(
     if folder.is_dir():
         return folder
     with telling_when_full(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise _in_the_way(error.filename) from None
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise _in_the_way(folder)
         remove_stale(folder.parent, ".unpack-")
         with alone(folder.parent / f".lock-{folder.name}") as sure:
             if folder.is_dir():  # it came while we were waiting
@@ -115,6 +127,12 @@ def unpack(
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _in_the_way(path: object) -> ArchiveError:
+    return ArchiveError(
+        f"'{path}' is a file or a broken link where a folder is to be: remove it, or give another."
+    )
 
 
 def _extract(
@@ -177,14 +195,31 @@ def _write_members(
                     f"'{shown}' unpacks to more than {max_bytes} bytes (at '{member.name}'): raise "
                     "max_bytes if that is right."
                 )
-            target = inside.joinpath(*name.split("/"))
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with member.open() as source, open(target, "xb") as file:
-                written = _copy(source, file, member.size + 1)
+            written = _write(member, inside.joinpath(*name.split("/")), shown)
             if written != member.size:
                 raise ArchiveError(f"'{shown}' ends inside '{member.name}': download it again.")
     if not seen:
         raise ArchiveError(f"'{shown}' holds no file '{prefix}/{patterns[0]}' to unpack.")
+
+
+def _write(member: Member, target: Path, shown: Path) -> int:
+    """Write a member as a new file; how many bytes it has, one more than it says at most."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file = open(target, "xb")  # noqa: SIM115
+    except OSError as error:
+        if error.errno not in _BAD_NAME:
+            raise
+        raise ArchiveError(
+            f"'{shown}': the member {_short(member.name)} cannot be made here ({error.strerror}), "
+            "so nothing was unpacked: get the archive from its first source."
+        ) from None
+    with file, member.open() as source:
+        return _copy(source, file, member.size + 1)
+
+
+def _short(name: str) -> str:
+    return repr(name if len(name) <= 80 else f"{name[:76]}...")
 
 
 def _copy(source: IO[bytes], target: IO[bytes], most: int) -> int:

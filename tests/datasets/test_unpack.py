@@ -1,17 +1,21 @@
 """Unpacking: only what is wanted, all or nothing, and nothing outside."""
 
 import errno
+import gzip
 import io
 import multiprocessing
 import os
 import stat
 import subprocess
 import tarfile
+import tracemalloc
 import warnings
 import zipfile
+import zlib
 
 import pytest
 
+from hsa_geo.datasets import members as members_module
 from hsa_geo.datasets import unpack as module
 from hsa_geo.datasets.unpack import unpack
 from hsa_geo.errors import ArchiveError, DiskFullError
@@ -339,3 +343,95 @@ def test_full_disk(tiny_disk):
     with pytest.raises(DiskFullError, match=r"No space left to write '.*out' \(2 MB are free"):
         unpack(archive, tiny_disk / "out")
     assert list(tiny_disk.iterdir()) == []
+
+
+# What tar lets pass #########################################################
+
+
+@pytest.mark.parametrize("wrap", [None, make_deb])
+def test_wrong_checksum_behind_the_members(tmp_path, wrap):
+    """Contents that another tar's checksum belongs to: nobody reads so far but us."""
+    name, text = "pkg-1/data/index.json", b"label 1\n" * 4
+    right = gzip.decompress(make_tar(tmp_path / "a.tgz", [(name, text)]).read_bytes())
+    packed = bytearray(gzip.compress(right.replace(b"label 1", b"label 0")))
+    packed[-8:-4] = zlib.crc32(right).to_bytes(4, "little")
+    archive = tmp_path / "b.tgz"
+    if wrap is None:
+        archive.write_bytes(packed)
+    else:
+        make_ar(archive, [("debian-binary", b"2.0\n"), ("data.tar.gz", bytes(packed))])
+    with pytest.raises(ArchiveError, match=r"cannot be unpacked.*CRC"):
+        unpack(archive, tmp_path / "out", **WANT)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_broken_header_is_not_the_end(tmp_path, mode):
+    archive = make_tar(tmp_path / "a.tar", [("a", b"1"), ("b", b"2")], mode)
+    content = archive.read_bytes() if mode == "w" else gzip.decompress(archive.read_bytes())
+    content = bytearray(content)
+    content[1024 + 150] ^= 1  # in the checksum of the second header
+    archive.write_bytes(content if mode == "w" else gzip.compress(content))
+    with pytest.raises(ArchiveError, match="no header of a member at byte 1024"):
+        unpack(archive, tmp_path / "out")
+
+
+@pytest.mark.parametrize("length", [10_000, 20_000, 100 << 20])
+def test_long_headers(tmp_path, length):
+    """Extended headers are read into memory, so they must be short."""
+    archive = tmp_path / "a.tgz"
+    with tarfile.open(archive, "w:gz", format=tarfile.PAX_FORMAT, compresslevel=1) as tar:
+        info = tarfile.TarInfo("a")
+        info.pax_headers, info.size = {"comment": "x" * length}, 1
+        tar.addfile(info, io.BytesIO(b"1"))
+    if length == 10_000:
+        assert by_names(unpack(archive, tmp_path / "out")) == {"a": b"1"}
+        return
+    tracemalloc.start()
+    with pytest.raises(ArchiveError, match="a header of"):
+        unpack(archive, tmp_path / "out")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 << 20
+
+
+def test_headers_in_all(tmp_path, monkeypatch):
+    archive = make_tar(tmp_path / "a.tar", [(str(i), b"1") for i in range(9)], "w")
+    monkeypatch.setattr(members_module, "_HEADERS", 4000)
+    with pytest.raises(ArchiveError, match="and 4000 for all"):
+        unpack(archive, tmp_path / "out")
+
+
+def test_headers_without_end(tmp_path):
+    """One extended header after the other, which tarfile follows by calling itself."""
+    info = tarfile.TarInfo("x")
+    info.type, info.size = tarfile.XHDTYPE, 512
+    one = info.tobuf(tarfile.USTAR_FORMAT) + b"13 comment=x\n".ljust(512, b"\0")
+    (tmp_path / "a.tar").write_bytes(one * 3000)
+    with pytest.raises(ArchiveError, match="cannot be unpacked"):
+        unpack(tmp_path / "a.tar", tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize(
+    "names", [("a", "a/b"), ("a/b", "a"), ("a" * 300,), ("/".join(["a" * 200] * 30),)]
+)
+def test_names_that_cannot_be_made(tmp_path, kind, names):
+    archive = MAKERS[kind](tmp_path / "a.x", [(name, b"1") for name in names])
+    with pytest.raises(ArchiveError, match=r"the member '.*' cannot be made here") as caught:
+        unpack(archive, tmp_path / "in" / "out", patterns=["**"])
+    assert len(str(caught.value)) < 400 + len(str(tmp_path))
+    assert list((tmp_path / "in").iterdir()) == []
+
+
+@pytest.mark.parametrize("below", ["", "more"])
+@pytest.mark.parametrize("kind", ["file", "broken link"])
+def test_something_in_the_way(tmp_path, kind, below):
+    archive = make_tar(tmp_path / "a.tar", GOOD)
+    if kind == "file":
+        (tmp_path / "out").write_text("x")
+    else:
+        (tmp_path / "out").symlink_to("nowhere")
+    with pytest.raises(ArchiveError, match=r"out' is a file or a broken link .*: remove it"):
+        unpack(archive, tmp_path / "out" / below, **WANT)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tar", "out"]
