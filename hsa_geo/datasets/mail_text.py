@@ -21,6 +21,7 @@ import warnings
 from collections import Counter
 from email.header import decode_header
 from email.message import Message
+from email.policy import Compat32
 from html import unescape
 from typing import Any
 
@@ -28,7 +29,7 @@ from hsa_geo.builders._html_tags import BLOCK_TAGS
 from hsa_geo.builders.html import parse_html
 from hsa_geo.errors import BuilderError, HSAWarning
 
-__all__ = ["MAX_BYTES", "decode_bytes", "html_text", "mail_text"]
+__all__ = ["MAX_BYTES", "MAX_HEADER", "decode_bytes", "html_text", "mail_text"]
 
 #: Longest mail that is read; what follows is left out.
 MAX_BYTES = 1 << 22
@@ -36,7 +37,14 @@ MAX_BYTES = 1 << 22
 MAX_CHARS = 1 << 19
 #: Most parts that are looked at.
 MAX_PARTS = 256
+#: Longest header that is read, in characters; what follows in it is left out.
+MAX_HEADER = 1 << 12
+#: Most parameters of a header of a part that are read.
+MAX_PARAMETERS = 64
+#: Deepest parts that are looked into.
+MAX_DEPTH = 32
 
+_UNREAD = "application/x-too-deep"
 _SILENT = frozenset(("script", "style", "template", "noscript", "title", "head"))
 _MARKUP = re.compile(r"<[^<>]{0,5000}>")
 _BLANK = re.compile(r"[^\S\n]+")
@@ -45,11 +53,43 @@ _EMPTY_LINES = re.compile(r"\s*\n\s*\n\s*")
 _NO_CHARSETS = frozenset(("punycode", "idna", "unicode_escape", "raw_unicode_escape", "undefined"))
 
 
+class _ShortHeaders(Compat32):
+    """Headers that are read are cut: what reads them takes time in the square of their length."""
+
+    faults: Counter[str] | None = None
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        name, whole = super().header_source_parse(sourcelines)
+        value, key = whole, name.lower()
+        if key == "subject" or key.startswith("content-"):
+            value = value[:MAX_HEADER]
+        if key.startswith("content-"):
+            value = ";".join(value.split(";", MAX_PARAMETERS + 1)[: MAX_PARAMETERS + 1])
+        if len(value) < len(whole) and self.faults is not None:
+            self.faults["shortened"] = 1
+        return name, value
+
+
+class _Message(Message):
+    """A message whose parts are nested so deep at most; every line is held against all levels."""
+
+    depth = 0
+
+    def attach(self, payload: Any) -> None:
+        if isinstance(payload, _Message):
+            payload.depth = self.depth + 1
+        super().attach(payload)
+
+    def get_content_type(self) -> str:
+        return super().get_content_type() if self.depth <= MAX_DEPTH else _UNREAD
+
+
 def mail_text(source: bytes) -> tuple[str, str, Counter[str]]:
     """Subject, body, and what was wrong.
 
     Args:
-        source: The mail as it came.
+        source: The mail as it came; of each header that is read, the first ``MAX_HEADER``
+            characters count.
 
     Returns:
         The subject on one line; the body, its parts one after the other and blank lines between
@@ -65,7 +105,8 @@ def mail_text(source: bytes) -> tuple[str, str, Counter[str]]:
         faults["shortened"] = 1
         source = source[:MAX_BYTES]
     try:
-        message = email.message_from_bytes(source)
+        policy = _ShortHeaders(faults=faults, message_factory=_Message)  # type: ignore[call-arg]
+        message = email.message_from_bytes(source, _Message, policy=policy)
         subject = _subject(message, faults)
         texts = _texts(message, faults)
     except Exception:  # the parser recurses, and has bugs
@@ -73,6 +114,7 @@ def mail_text(source: bytes) -> tuple[str, str, Counter[str]]:
         head, _, rest = source.replace(b"\r\n", b"\n").partition(b"\n\n")
         found = re.search(rb"^subject:([^\n]*)", head, re.IGNORECASE | re.MULTILINE)
         subject = " ".join(decode_bytes(found.group(1), None, faults).split()) if found else ""
+        subject = subject[:MAX_HEADER]
         texts = [decode_bytes(rest, None, faults)]
     body = "\n\n".join(filter(None, (text.strip() for text in texts)))
     if len(body) > MAX_CHARS:
@@ -195,7 +237,10 @@ def _texts(message: Message, faults: Counter[str]) -> list[str]:
         kind = part.get_content_type()
         shown = kind.startswith("text/") or "/" not in kind or kind.startswith("multipart/")
         if not shown or part.get_content_disposition() == "attachment":
-            faults["attachments"] += 1
+            if kind == _UNREAD:
+                faults["shortened"] = 1
+            else:
+                faults["attachments"] += 1
             continue
         text = _decoded(part, faults)
         if kind.startswith("text/html"):

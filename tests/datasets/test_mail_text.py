@@ -1,6 +1,7 @@
 """Text of e-mails, also of those that are broken on purpose."""
 
 import random
+import time
 from email.message import EmailMessage
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsa_geo.datasets import mail_text as module
-from hsa_geo.datasets.mail_text import decode_bytes, html_text, mail_text
+from hsa_geo.datasets.mail_text import MAX_HEADER, decode_bytes, html_text, mail_text
 
 
 def read(source):
@@ -123,6 +124,54 @@ def test_endless_nesting():
     assert isinstance(body, str)
 
 
+def test_depth(monkeypatch):
+    monkeypatch.setattr(module, "MAX_DEPTH", 2)
+
+    def nested(depth):
+        heads = (f"Content-Type: multipart/mixed; boundary=b{i}\n\n--b{i}\n" for i in range(depth))
+        return read("".join([*heads, "\nbottom"]).encode())
+
+    assert nested(2)[1] == "bottom"
+    assert nested(3)[1:] == ("", {"shortened": 1})
+
+
+HOSTILE = {
+    "semicolons": b"Content-Type: text/plain" + b";" * 1_000_000,
+    "parameters": b"Content-Type: text/plain" + b";\n a=b" * 100_000,
+    "quotes": b"Content-Type: text/plain; a=" + b'"' * 1_000_000,
+    "encoded words": b"Subject: " + b"=?utf-8?q?a?= " * 100_000,
+    "disposition": b"Content-Disposition: inline" + b";" * 1_000_000,
+    "parts": b"Content-Type: multipart/mixed; boundary=b\n\n"
+    + (b"--b\nContent-Type: multipart/x" + b";" * 4000 + b"\n\n") * 250
+    + b"--b",
+    "levels": b"".join(
+        b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (i, i) for i in range(300)
+    )
+    + b"\n" * 200_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_time_is_linear(name):
+    """These took up to 20 s for each MB; now it is some tenths of a second."""
+    start = time.process_time()
+    subject, body, faults = read(HOSTILE[name] + b"\n\nbody")
+    assert time.process_time() - start < 3
+    assert faults["shortened"] == 1
+    assert body in ("body", "")
+    assert len(subject) <= MAX_HEADER
+
+
+def test_long_headers():
+    long = b"x" * MAX_HEADER
+    assert read(b"Subject: " + long + b"\n\nbody") == (long.decode(), "body", {})
+    assert read(b"Subject: " + long + b"y\n\nb") == (long.decode(), "b", {"shortened": 1})
+    assert read(b"To: " + long + b"y\nSubject: a\n\nbody") == ("a", "body", {})  # never read
+    some = b"; a=b" * 60 + b"; charset=big5"
+    mail = b"Content-Type: text/plain" + some + b"\n\n" + "中文".encode("big5")
+    assert read(mail)[1:] == ("中文", {})
+
+
 def test_many_parts(monkeypatch):
     monkeypatch.setattr(module, "MAX_PARTS", 5)
     _, body, faults = read(message(*[("text/plain", f"part {i}") for i in range(9)]))
@@ -138,7 +187,7 @@ def test_huge(monkeypatch):
 
 
 def test_parser_that_fails(monkeypatch):
-    def fails(source):
+    def fails(*args, **kwargs):
         raise RecursionError
 
     monkeypatch.setattr(module.email, "message_from_bytes", fails)
