@@ -65,7 +65,7 @@ class _ShortHeaders(Compat32):
             value = value[:MAX_HEADER]
         if key.startswith("content-"):
             value = ";".join(value.split(";", MAX_PARAMETERS + 1)[: MAX_PARAMETERS + 1])
-        if len(value) < len(whole) and self.faults is not None:
+        if whole[len(value) :].strip("; \t\r\n") and self.faults is not None:
             self.faults["shortened"] = 1
         return name, value
 

@@ -157,7 +157,7 @@ def test_time_is_linear(name):
     start = time.process_time()
     subject, body, faults = read(HOSTILE[name] + b"\n\nbody")
     assert time.process_time() - start < 3
-    assert faults["shortened"] == 1
+    assert ("shortened" in faults) == (b";;" not in HOSTILE[name])  # nothing is lost there
     assert body in ("body", "")
     assert len(subject) <= MAX_HEADER
 
