@@ -29,6 +29,7 @@ import re
 import warnings
 import zlib
 from array import array
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -171,7 +172,7 @@ def read_vectors(
     dimensions.  A word that comes again keeps its first vector, with a warning.
 
     Args:
-        path: The file, UTF-8.
+        path: The file, UTF-8; a byte order mark at its start is left out.
         dim: Length of a vector. (default: as the header or the first line says)
         only: Keep the vectors of these words, and of their small-letter forms; all lines are
             checked. (default: all words)
@@ -207,7 +208,7 @@ def read_vectors(
     values = array("f")
     promised, read, twice = None, 0, 0
     for number, line in _lines(path):
-        if number == 1 and (header := _header(line, dim)) is not None:
+        if number == 1 and (header := _header(path, line, dim)) is not None:
             promised, dim = header
             continue
         word, numbers, dim = _vector(path, number, line, dim)
@@ -245,16 +246,19 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with gzip.open(path) if packed else open(path, "rb") as file:
             for number, line in enumerate(file, 1):
-                if line := line.rstrip(b"\r\n"):
+                line = line.rstrip(b"\r\n").removeprefix(BOM_UTF8 if number == 1 else b"")
+                if line:
                     yield number, line
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise FileFormatError(f"'{path}' is damaged ({error}): get it again.") from None
 
 
-def _header(line: bytes, dim: int | None) -> tuple[int, int] | None:
+def _header(path: Path, line: bytes, dim: int | None) -> tuple[int, int] | None:
     fields = line.split()
     if len(fields) != 2 or not all(field.isdigit() for field in fields) or dim == 1:
         return None
+    if len(line) > 40:  # no number of words has so many digits
+        raise FileFormatError(f"'{path}', line 1 is {line[:40]!r}..., no header: get it again.")
     count, found = map(int, fields)
     return None if found < 1 or (dim is not None and dim != found) else (count, found)
 

@@ -122,6 +122,8 @@ def write(tmp_path, content, name="vectors.txt"):
         "2 2\nto 1 2\nbe -0.5 1e-1\n",  # header of word2vec
         "2 2\r\nto 1 2 \r\nbe -0.5 1e-1 \r\n",  # blanks at the end, as word2vec writes them
         "to\t1\t2\nbe\t-0.5\t1e-1\n\n",
+        "\ufeffto 1 2\nbe -0.5 1e-1\n",  # a byte order mark
+        "\ufeff2 2\nto 1 2\nbe -0.5 1e-1\n",
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
@@ -173,6 +175,9 @@ def test_repeated_words(tmp_path):
         ("\n\n", "holds no vector"),
         ("2 3\n", "holds no vector"),
         ("a\n", "line 1: 0 numbers"),
+        ("\ufeff\n", "holds no vector"),
+        ("1" * 5000 + " 2\n", "line 1 is b'1+'..., no header"),
+        ("2 " + "1" * 5000 + "\n", "line 1 is b'2 1+'..., no header"),
         ("a 1 2\nb 1\n", "line 2: 1 numbers instead of 2"),
         ("a 1 2\nb 1 2 3\nc 1", r"line 3: 1 numbers instead of 2"),
         ("a 1 2\nb x 2\n", "line 2: could not convert"),
