@@ -125,6 +125,8 @@ def load_collated(
         with safetensors.safe_open(os.fspath(path), framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("hsa_geo", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if not isinstance(header, dict):
+            raise ValueError("its header is no JSON object")
     except (safetensors.SafetensorError, ValueError, RuntimeError) as error:
         if not os.path.exists(path):  # removed in between
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None

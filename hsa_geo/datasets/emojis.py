@@ -170,7 +170,7 @@ class Emojis(StoredTrees):
                 for entry in sorted(entries, key=lambda entry: entry["sort_order"])
                 if entry["category"] != "Component" and entry["has_img_twitter"]
             ]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ArchiveError(
                 f"'{path}' is not the index of the emojis ({error!r}): remove its folder, and it "
                 "is unpacked again."

@@ -250,7 +250,7 @@ def read_index(folder: Path) -> dict[str, Any]:
             f"'{folder}' holds no complete features: call make_token_features, which goes on "
             "where it was."
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise damaged(path, error) from None
     if not isinstance(index, dict) or not isinstance(index.get("shards"), dict):
         raise damaged(path, "it lists no shards")

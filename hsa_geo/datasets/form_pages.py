@@ -42,6 +42,7 @@ __all__ = ["FormPages"]
 
 #: Pages that one intermediate file holds; a killed run loses at most so many.
 PAGES_PER_PART = 64
+_NO_INDEX = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class FormPages(StoredTrees):
@@ -168,7 +169,7 @@ class FormPages(StoredTrees):
             index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
             codes = form_codes(json.loads((folder / "config.json").read_text(encoding="utf-8")))
             pages = [Annotation.from_index(name, entry, codes) for name, entry in index.items()]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except _NO_INDEX as error:
             raise ArchiveError(
                 f"'{folder}' does not hold the index of the pages ({error!r}): remove it, and it "
                 "is unpacked again."

@@ -99,6 +99,13 @@ def test_what_is_not_stored(tmp_path, value):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("header", ["[]", "1", "null", '"a"', "[" * 99_999])
+def test_header_that_is_no_object(tmp_path, header):
+    save_file({}, tmp_path / "f", {"hsa_geo": header})
+    with pytest.raises(FileFormatError, match="is damaged"):
+        load_collated(tmp_path / "f")
+
+
 @pytest.mark.parametrize("damage", ["empty", "garbage", "cut", "pickle", "foreign", "schema"])
 def test_damaged(tmp_path, damage):
     path = tmp_path / "f"

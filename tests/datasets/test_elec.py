@@ -40,6 +40,13 @@ def write(root, change=None):
     return root
 
 
+def test_byte_order_marks(tmp_path):
+    marked = {name: "\ufeff" + content for name, content in FILES.items()}
+    dataset = Elec(write(tmp_path, marked), log=False)
+    assert dataset.words(0)[:2] == ["it", "'s"]
+    assert dataset.column("y").tolist()[:2] == [1, 0]
+
+
 def test_tokens(tmp_path):
     dataset = Elec(write(tmp_path), log=False)
     check_trees(dataset)

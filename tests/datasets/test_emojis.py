@@ -140,7 +140,15 @@ def test_options(tiny, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "index", ["", "{}", "[1]", '[{"name": "A"}]', json.dumps([{**ENTRIES[0], "category": "New"}])]
+    "index",
+    [
+        "",
+        "[" * 99_999,
+        "{}",
+        "[1]",
+        '[{"name": "A"}]',
+        json.dumps([{**ENTRIES[0], "category": "New"}]),
+    ],
 )
 def test_an_index_that_is_none(tiny, index):
     with pytest.raises(ArchiveError, match=r"emoji\.json|none of 0"):

@@ -347,6 +347,14 @@ def test_strange_archives(small, monkeypatch, change, message):
         FormPages(small, log=False)
 
 
+@pytest.mark.parametrize("content", ["", "[1]", "[" * 99_999])
+def test_damaged_index(small, content):
+    FormPages(small, log=False)
+    (small / "raw" / FormPages.folder / "index.json").write_text(content)
+    with pytest.raises(ArchiveError, match=r"does not hold the index.*unpacked again"):
+        FormPages(small, log=False, force_reload=True)
+
+
 def test_missing_index(small):
     FormPages(small, log=False)
     (small / "raw" / FormPages.folder / "index.json").unlink()

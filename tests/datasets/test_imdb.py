@@ -55,6 +55,13 @@ def test_reviews(tmp_path):
     assert (train.tolist(), validation.tolist(), test.tolist()) == ([0, 1, 2, 3], [], [4, 5])
 
 
+def test_byte_order_mark(tmp_path):
+    files = {**FILES, "train/pos/1_7.txt": b"\xef\xbb\xbfFine."}
+    dataset = IMDB(write(tmp_path, files), log=False)
+    assert dataset.text(1) == "Fine."
+    assert dataset.words(1) == ["fine"]
+
+
 def test_files_are_not_needed_afterwards(tmp_path):
     import shutil
 

@@ -325,6 +325,7 @@ def test_damaged_files(made):
     ("content", "message"),
     [
         ("{", "is damaged"),
+        ("[" * 99_999, "is damaged"),
         ("[]", "lists no shards"),
         ('{"format": "hsa_geo.token_features", "schema": 9, "shards": {}}', "has schema 9"),
         ('{"format": "other", "schema": 1, "shards": {}}', "of format 'other'"),
