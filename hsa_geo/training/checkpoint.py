@@ -24,9 +24,10 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from hsa_geo.errors import CheckpointError, DiskFullError, HSAWarning, ResumeError
+from hsa_geo._files import replacing, write_text
+from hsa_geo.errors import CheckpointError, DiskFullError, HSAWarning
 
-__all__ = ["Checkpoints", "differences", "fingerprint", "write_text"]
+__all__ = ["Checkpoints", "fingerprint"]
 
 #: ``format`` in every JSON file.
 FORMAT = "hsa_geo.checkpoint"
@@ -35,6 +36,10 @@ SCHEMA = 1
 #: Checkpoints that are kept.
 KEPT = 2
 _NAME = re.compile(r"checkpoint-(\d{9})\.json")
+#: All files that are made here; those with a dot are of a process that was killed.
+_OURS = re.compile(r"checkpoint-\d{9}\.(json|safetensors)|\.checkpoint-\d{9}\.\w+\.part")
+#: What it means that something cannot be written: the disk, or what is to be written.
+_UNWRITTEN = (OSError, safetensors.SafetensorError, ValueError, TypeError, KeyError)
 
 
 class Checkpoints:
@@ -69,7 +74,7 @@ class Checkpoints:
 
         Args:
             step: Number of steps that were taken; newer checkpoints are damaged ones, and go.
-            tensors: Any tensors, on any device.
+            tensors: Any dense tensors, on any device; those that share memory are written each.
             content: What JSON can hold; numbers come back exactly.
 
         Raises:
@@ -77,16 +82,11 @@ class Checkpoints:
             CheckpointError: If it cannot be written for another reason.
         """
         weights, note = self._paths(step)
-        plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            part = weights.with_suffix(".part")
-            try:
-                safetensors.torch.save_file(plain, part, {"format": FORMAT})
-                digest = _hash_and_sync(part)
-                os.replace(part, weights)
-            finally:
-                part.unlink(missing_ok=True)
+            with replacing(weights) as part:
+                safetensors.torch.save_file(separate(tensors), part, {"format": FORMAT})
+                digest = _hash(part)
             body = {
                 "format": FORMAT,
                 "schema": SCHEMA,
@@ -96,10 +96,12 @@ class Checkpoints:
             }
             text = json.dumps({**body, "own_sha256": fingerprint(body)}, allow_nan=False, indent=1)
             write_text(note, text)
-        except (OSError, safetensors.SafetensorError) as error:
+        except BaseException as error:
             with contextlib.suppress(OSError):
                 if not note.exists():
                     weights.unlink(missing_ok=True)
+            if not isinstance(error, _UNWRITTEN):
+                raise
             old = [s for s in self.steps() if s < step]
             rest = f"that of step {old[-1]} is whole" if old else "there is none before it"
             full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -167,6 +169,7 @@ class Checkpoints:
         try:
             body = json.loads(note.read_text(encoding="utf-8"))
             own = body.pop("own_sha256")
+            fits = own == fingerprint(body)
         except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise CheckpointError(f"'{note}' is damaged ({error!r}).") from error
         if body.get("format") != FORMAT or body.get("schema") != SCHEMA:
@@ -174,12 +177,15 @@ class Checkpoints:
                 f"'{note}' has schema {body.get('schema')!r} of format {body.get('format')!r}, "
                 f"not {SCHEMA} of {FORMAT!r}."
             )
-        if own != fingerprint(body) or body["step"] != step:
+        if not fits or body.get("step") != step:
             raise CheckpointError(f"'{note}' is damaged (its own hash does not fit).")
+        content = body.get("content")
+        if not isinstance(content, dict):
+            raise CheckpointError(f"'{note}' is damaged (it has no content).")
         try:
-            if _hash_and_sync(weights, sync=False) != body["sha256"]:
+            if _hash(weights) != body.get("sha256"):
                 raise CheckpointError(f"'{weights}' is damaged (its hash does not fit).")
-            return safetensors.torch.load_file(weights), body["content"]
+            return safetensors.torch.load_file(weights), content
         except (OSError, safetensors.SafetensorError) as error:
             if isinstance(error, CheckpointError):
                 raise
@@ -192,9 +198,8 @@ class Checkpoints:
     def _remove_others(self, step: int) -> None:
         keep = {*[s for s in self.steps() if s < step][1 - KEPT :], step}
         names = {path.name for s in keep for path in self._paths(s)}
-        for path in self.folder.glob("checkpoint-*"):
-            ours = re.fullmatch(r"checkpoint-\d{9}\.(json|safetensors|part)", path.name)
-            if ours and path.name not in names:
+        for path in self.folder.iterdir():
+            if _OURS.fullmatch(path.name) and path.name not in names:
                 with contextlib.suppress(OSError):
                     path.unlink()
 
@@ -202,34 +207,24 @@ class Checkpoints:
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file in one step.
-
-    Raises:
-        OSError: If it cannot be written; an old one is then still whole.
+def separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors on the CPU, each in memory of its own, as safetensors wants them.
 
     Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp(), "a.txt")
-        >>> write_text(path, "to be")
-        >>> path.read_text()
-        'to be'
+        >>> both = torch.arange(4.0)
+        >>> out = separate({"both": both, "half": both[:2]})
+        >>> out["half"].untyped_storage().nbytes()
+        8
     """
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with open(part, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # the names, too, where a folder can be synchronised
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    out, taken = {}, set[int]()
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        storage = plain.untyped_storage()
+        if storage.data_ptr() in taken or storage.nbytes() != plain.numel() * plain.element_size():
+            plain = plain.clone()
+        taken.add(plain.untyped_storage().data_ptr())
+        out[name] = plain
+    return out
 
 
 def fingerprint(content: Any) -> str:
@@ -240,57 +235,13 @@ def fingerprint(content: Any) -> str:
         True
     """
     if isinstance(content, Tensor):
-        data = content.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        return hashlib.sha256(data.data).hexdigest()
+        flat = content.detach().cpu().reshape(-1)
+        if flat.stride(0) != 1:
+            flat = flat.clone(memory_format=torch.contiguous_format)
+        return hashlib.sha256(flat.view(torch.uint8).numpy().data).hexdigest()
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def differences(before: Any, now: Any, name: str = "") -> list[str]:
-    """What differs between two things that JSON can hold, in words.
-
-    Example:
-        >>> differences({"options": {"lr": 0.1, "seed": 1}}, {"options": {"lr": 0.2, "seed": 1}})
-        ['options.lr was 0.1 and is 0.2']
-    """
-    if isinstance(before, dict) and isinstance(now, dict):
-        out = []
-        for key in [*before, *(k for k in now if k not in before)]:
-            path = f"{name}.{key}" if name else str(key)
-            if key not in now or key not in before:
-                out.append(f"{path} is {'new' if key in now else 'gone'}")
-            else:
-                out += differences(before[key], now[key], path)
-        return out
-    if before == now:
-        return []
-    if isinstance(before, str) and isinstance(now, str) and max(len(before), len(now)) > 60:
-        same = (a == b for a, b in zip(f"{before}\0", f"{now}\1"))
-        at = list(same).index(False)
-        before, now = (f"...{text[max(at - 20, 0) : at + 30]}..." for text in (before, now))
-    return [f"{name} was {before!r} and is {now!r}"]
-
-
-def check_same(before: Any, now: Any, folder: Path) -> None:
-    """Refuse to go on with another training.
-
-    Raises:
-        ResumeError: If anything differs; the message names up to four things.
-
-    Example:
-        >>> check_same({"lr": 1}, {"lr": 1}, Path("runs"))
-    """
-    other = differences(before, now)
-    if other:
-        more = f", and {len(other) - 4} more" if len(other) > 4 else ""
-        raise ResumeError(
-            f"the checkpoint in '{folder}' is of another training ({'; '.join(other[:4])}{more}): "
-            "give what it was, or another folder."
-        )
-
-
-def _hash_and_sync(path: Path, sync: bool = True) -> str:
+def _hash(path: Path) -> str:
     with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if sync:
-            os.fsync(file.fileno())
-    return digest
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hsa_geo._files import write_text
 from hsa_geo._optional import require
 from hsa_geo.errors import CheckpointError
-from hsa_geo.training.checkpoint import write_text
 from hsa_geo.training.options import Options
 from hsa_geo.training.state import Progress
 

@@ -122,11 +122,17 @@ def fit(
 
     Raises:
         NonFiniteError: If a loss, gradient or metric is no finite number; says in which step.
-        ResumeError: If the checkpoint is of other options, data or another model.
+        ResumeError: If the checkpoint is of other options, data or another model.  Of the data
+            are compared: number and sizes of the trees, all labels ``y`` of lists and of datasets
+            in memory, and 16 trees whole (those of a PyG dataset before its ``transform``); not
+            ``loss`` and ``metric``.
         CheckpointError, DiskFullError: If a checkpoint cannot be read or written.
-        TrainingError: If there are checkpoints in ``folder`` but ``resume`` is not given.
-        ShapeError: If ``train`` is empty, or ``loss`` does not give a loss per item.
-        UnsupportedError: If an argument would have no effect.
+        TrainingError: If there are checkpoints in ``folder`` but ``resume`` is not given, or the
+            loss of a step does not depend on what is trained, or its weights sum to 0.
+        ShapeError: If ``train`` is empty, ``loss`` does not give a loss per item, or ``metric`` no
+            number.
+        UnsupportedError: If an argument would have no effect, or the model has tensors that cannot
+            be trained or kept: sparse ones or their gradients, expanded or complex ones.
 
     Example:
         >>> import torch

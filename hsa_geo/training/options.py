@@ -100,8 +100,12 @@ class Options:
             value = getattr(self, name)
             if value is None and name in _MAY_BE_NONE:
                 continue
-            if not isinstance(value, (int, float)) or not low_ <= value <= high:
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not low_ <= value <= high:
                 raise ShapeError(f"{name}={value!r} must be from {low_} to {high}.")
+            if math.isinf(value) and name != "checkpoint_seconds":
+                more = "; None is for no limit" if name == "clip" else ""
+                raise ShapeError(f"{name}={value!r} must be a finite number{more}.")
         pair = isinstance(self.betas, (tuple, list)) and len(self.betas) == 2
         if not pair or not all(isinstance(b, (int, float)) and 0 <= b < 1 for b in self.betas):
             raise ShapeError(f"betas={self.betas!r} must be two numbers from 0 to less than 1.")

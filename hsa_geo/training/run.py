@@ -12,11 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hsa_geo.errors import NonFiniteError, ShapeError, TrainingError
-from hsa_geo.training.checkpoint import Checkpoints, check_same
+from hsa_geo.errors import CheckpointError, NonFiniteError, ShapeError, TrainingError
+from hsa_geo.training.checkpoint import Checkpoints
+from hsa_geo.training.contents import contents
 from hsa_geo.training.distributed import World
+from hsa_geo.training.identity import check_same, identity
 from hsa_geo.training.loading import Batches
 from hsa_geo.training.logs import Bar
+from hsa_geo.training.losses import as_number, check_dense, check_effect, sum_of_losses
 from hsa_geo.training.memory import peak_memory
 from hsa_geo.training.optimizer import (
     Average,
@@ -28,7 +31,8 @@ from hsa_geo.training.optimizer import (
 from hsa_geo.training.options import Options
 from hsa_geo.training.samplers import LeafBudgetBatchSampler
 from hsa_geo.training.seeds import seed_everything
-from hsa_geo.training.state import Progress, gather, identity, kept_tensors, restore
+from hsa_geo.training.state import Progress, blamed_on_file, gather, kept_tensors, restore
+from hsa_geo.training.trainable import check_trainable
 
 __all__ = ["Run"]
 
@@ -71,6 +75,7 @@ class Run:
         )
         if not len(self.train):
             raise ShapeError("train holds no tree: give at least one.")
+        check_trainable(model, saved=folder is not None)
         world.broadcast(kept_tensors(model).values())
         self.optimizer = adamw(model, options)
         self.parameters = list(trained_parameters(model).values())
@@ -79,7 +84,7 @@ class Run:
         self.state = Progress()
         self.checkpoints = None if folder is None else Checkpoints(folder)
         self._written = time.monotonic()
-        self._identity = {} if folder is None else self._identify()
+        self._identity = {} if folder is None else self._identify(train, validation)
 
     def _batches(self, trees: Sequence[Any], world: World, shuffle: bool) -> Batches:
         options = self.options
@@ -121,10 +126,16 @@ class Run:
         if step is None:
             return
         tensors, content = found[1:] if found is not None else self.checkpoints.read(step)
-        check_same(content["identity"], self._identity, folder)
-        self.state = Progress(**content["progress"])
-        best = restore(tensors, self.model, self.optimizer, self.average, self.world.device)
-        self.best = best
+        with blamed_on_file(f"the checkpoint of step {step} in '{folder}'"):
+            before = content.get("identity")
+            if not isinstance(before, dict):
+                raise CheckpointError("it does not say of what training it is")
+            check_same(before, self._identity, folder)
+            state = Progress.read(content.get("progress"))
+            best = restore(tensors, self.model, self.optimizer, self.average, self.world.device)
+            if bool(best) != (state.best_metric is not None):
+                raise CheckpointError("its best weights and their metric do not fit")
+        self.state, self.best = state, best
 
     def save(self) -> None:
         """Write a checkpoint; the first process does."""
@@ -144,11 +155,11 @@ class Run:
         if late or (steps is not None and self.state.total_steps % steps == 0):
             self.save()
 
-    def _identify(self) -> dict[str, Any]:
-        sizes = {"train": self.train.sampler.sizes}
+    def _identify(self, train: Any, validation: Any) -> dict[str, Any]:
+        data = {"train": contents(train, self.train.sampler.sizes)}
         if self.validation is not None:
-            sizes["validation"] = self.validation.sampler.sizes
-        return identity(self.model, self.options, sizes, self.world.size)
+            data["validation"] = contents(validation, self.validation.sampler.sizes)
+        return identity(self.model, self.options, data, self.world.size)
 
     # Steps ##################################################################
 
@@ -159,7 +170,8 @@ class Run:
         steps, weights, count = sampler.steps, sampler.weights, sampler.num_steps
         self.bar.epoch(state.epoch, count, state.step)
         self.model.train()
-        totals = torch.zeros(2, dtype=torch.float64, device=self.world.device)
+        self.optimizer.zero_grad(set_to_none=True)  # what an interrupted step or others left
+        totals = torch.zeros(3, dtype=torch.float64, device=self.world.device)
         number, since = int(steps.searchsorted(state.step)), time.perf_counter()
         for batch in self.train:
             if weights[number]:
@@ -178,40 +190,27 @@ class Run:
             since = time.perf_counter()
 
     def _add_gradient(self, batch: Any) -> Tensor:
-        """Sum of the losses and of their weights of one batch, whose gradients are added up."""
+        """Sums over the items of one batch, whose gradients are added up."""
         with self._precision():
             out = self.loss(self.model, batch)
-        losses, weights = out if isinstance(out, tuple) else (out, None)
-        if not isinstance(losses, Tensor) or losses.dim() != 1:
-            what = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-            raise ShapeError(
-                f"loss gave {what}, not the loss of every item [K]: use reduction='none'."
-            )
-        losses = losses.float() if losses.dtype in (torch.float16, torch.bfloat16) else losses
-        if weights is None:
-            total, weight = losses.sum(), losses.new_tensor(float(len(losses)))
-        elif weights.shape != losses.shape:
-            raise ShapeError(
-                f"loss gave losses {list(losses.shape)} with weights {list(weights.shape)}: give a "
-                "weight for each."
-            )
-        else:
-            total, weight = (losses * weights).sum(), weights.sum()
+        total, numbers = sum_of_losses(out)
         if total.requires_grad:
             total.backward()
-        return torch.stack([total.detach().double(), weight.detach().double()])
+        return numbers
 
     def _step(self, totals: Tensor, steps_of_epoch: int) -> float:
         """All processes together take a step; returns its mean loss."""
         state, options = self.state, self.options
-        loss_sum, weight_sum = self.world.sum_gradients(self.parameters, totals).tolist()
+        check_dense(self.parameters)
+        loss_sum, weight_sum, items = self.world.sum_gradients(self.parameters, totals).tolist()
         loss = loss_sum / weight_sum if weight_sum else 0.0 * loss_sum
         if not math.isfinite(loss):
             self._refuse("loss", loss, steps_of_epoch)
         progress = (state.epoch + (state.step + 0.5) / steps_of_epoch) / options.epochs
         state.learning_rate = learning_rate(options, progress)
         grads = [p.grad for p in self.parameters if p.grad is not None]
-        if weight_sum and grads:
+        check_effect(grads, weight_sum, items, self._place(steps_of_epoch))
+        if items:
             torch._foreach_div_(grads, weight_sum)
             norm = torch.nn.utils.get_total_norm(grads)
             if not math.isfinite(norm.item()):
@@ -230,12 +229,13 @@ class Run:
             self.average.update(self.model, state.total_steps)
         return loss
 
+    def _place(self, steps_of_epoch: int) -> str:
+        return f"step {self.state.step + 1} of {steps_of_epoch} of epoch {self.state.epoch + 1}"
+
     def _refuse(self, what: str, value: float, steps_of_epoch: int) -> None:
-        state = self.state
         raise NonFiniteError(
-            f"the {what} is {value} in step {state.step + 1} of {steps_of_epoch} of epoch "
-            f"{state.epoch + 1}: look for such numbers in the trees of that step, or lower "
-            f"lr={self.options.lr}, lengthen warmup={self.options.warmup}"
+            f"the {what} is {value} in {self._place(steps_of_epoch)}: look for such numbers in its "
+            f"trees, or lower lr={self.options.lr}, lengthen warmup={self.options.warmup}"
             + (", or use precision='float32'." if self.options.precision != "float32" else ".")
         )
 
@@ -270,13 +270,16 @@ class Run:
     def _evaluate(self) -> float | None:
         if self.validation is None:
             return None
-        value = None
+        value: float | str | None = None
         if self.world.is_first:
             self.model.eval()
             seed_everything(self.options.seed, self.state.epoch, 2)
             with self._precision():
-                value = float(self.metric(self.model, self.validation))
+                found = self.metric(self.model, self.validation)
+            value = as_number(found)
         value = self.world.agree(value)
+        if isinstance(value, str):
+            raise ShapeError(f"metric gave {value}: return one number, larger is better.")
         if not math.isfinite(value):
             raise NonFiniteError(
                 f"the validation metric is {value} after epoch {self.state.epoch + 1}: see that "

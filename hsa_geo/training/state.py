@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hsa_geo.training.checkpoint import fingerprint
+from hsa_geo.errors import CheckpointError
 from hsa_geo.training.optimizer import Average, copy_weights, trained_parameters
-from hsa_geo.training.options import Options
 
-__all__ = ["Progress", "gather", "identity", "kept_tensors", "restore"]
-
-#: Options that change nothing in what is learned.
-FREE = ("num_workers", "device", "checkpoint_steps", "checkpoint_seconds", "tensorboard")
+__all__ = ["Progress", "blamed_on_file", "gather", "kept_tensors", "restore"]
 
 
 @dataclass
@@ -60,6 +55,39 @@ class Progress:
     peak_memory: int = 0
     done: bool = False
 
+    @classmethod
+    def read(cls, content: Any) -> Progress:
+        """Make it again from what a checkpoint holds.
+
+        Raises:
+            CheckpointError: If that is no progress of a training.
+
+        Example:
+            >>> Progress.read(vars(Progress(epoch=2)))
+            Traceback (most recent call last):
+            ...
+            hsa_geo.errors.CheckpointError: epoch and history do not fit
+        """
+        if not isinstance(content, dict) or content.keys() != {f.name for f in fields(cls)}:
+            raise CheckpointError("it does not hold the progress of a training")
+        new = cls(**content)
+        for name, default in vars(cls()).items():
+            value = content[name]
+            if name == "best_metric":
+                fits = value is None or _is_finite(value)
+            elif isinstance(default, float):
+                fits = _is_finite(value)
+            else:
+                fits = type(value) is type(default) and (not isinstance(value, int) or value >= 0)
+            if not fits:
+                raise CheckpointError(f"{name} is {value!r}")
+        rows = all(isinstance(row, dict) and row.keys() == set(_COLUMNS) for row in new.history)
+        if not rows or not len(new.history) == len(new.epoch_seconds) == new.epoch:
+            raise CheckpointError("epoch and history do not fit")
+        if not all(map(_is_finite, new.epoch_seconds)) or new.done > bool(new.epoch):
+            raise CheckpointError("the times of the epochs are none")
+        return new
+
     def end_epoch(self, metric: float | None) -> None:
         """Note an epoch, and the best so far, that is the first of the largest metric."""
         self.epoch += 1
@@ -77,6 +105,14 @@ class Progress:
         self.step, self.loss_sum, self.weight_sum, self.seconds = 0, 0.0, 0.0, 0.0
         if metric is None or self.best_metric is None or metric > self.best_metric:
             self.best_epoch, self.best_metric = self.epoch, metric
+
+
+#: Keys of the rows of the history, the columns of ``metrics.csv``.
+_COLUMNS = ("epoch", "step", "learning_rate", "loss", "metric")
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def kept_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -114,6 +150,29 @@ def gather(
     return out
 
 
+@contextlib.contextmanager
+def blamed_on_file(place: str) -> Iterator[None]:
+    """Say which checkpoint is meant where one holds what it should not.
+
+    Args:
+        place: Which.
+
+    Raises:
+        CheckpointError: In place of one that says only what is wrong.
+
+    Example:
+        >>> with blamed_on_file("the checkpoint of step 3"):
+        ...     pass
+    """
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{place} is not as fit wrote it ({error}): remove its two files to go on from the one "
+            "before, or the folder to begin anew."
+        ) from None
+
+
 def restore(
     tensors: Mapping[str, Tensor],
     model: nn.Module,
@@ -125,6 +184,10 @@ def restore(
 
     Returns:
         The best weights, empty if there were none yet.
+
+    Raises:
+        CheckpointError: If the tensors are not those of this model and optimizer; nothing was
+            changed then.
     """
 
     def under(name: str) -> dict[str, Tensor]:
@@ -135,68 +198,39 @@ def restore(
             if key.startswith(start)
         }
 
-    copy_weights(model, under("model"))
+    parts = {name: under(name) for name in ("model", "optimizer", "average", "best")}
+    if sum(map(len, parts.values())) != len(tensors):
+        raise CheckpointError("it holds tensors of something else")
+    _check_like(parts["model"], kept_tensors(model), "model")
+    _check_like(parts["average"], {} if average is None else average.weights, "average")
+    if parts["best"]:
+        _check_like(parts["best"], kept_tensors(model), "best")
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
-    for key, value in under("optimizer").items():
+    for key, value in parts["optimizer"].items():
         index, _, name = key.partition("/")
+        if not (index.isascii() and index.isdigit() and int(index) < len(parameters)):
+            raise CheckpointError(f"'optimizer/{key}' belongs to no parameter")
         state.setdefault(int(index), {})[name] = value
+    for number, found in state.items():
+        p = parameters[number]
+        like = {"step": torch.empty(()), "exp_avg": p, "exp_avg_sq": p}
+        _check_like(found, like, f"optimizer/{number}")
+    copy_weights(model, parts["model"])
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
     if average is not None:
-        for name, value in under("average").items():
+        for name, value in parts["average"].items():
             average.weights[name].copy_(value)
-    return {name: value.to(device) for name, value in under("best").items()}
+    return {name: value.to(device) for name, value in parts["best"].items()}
 
 
-def identity(
-    model: nn.Module,
-    options: Options,
-    sizes: Mapping[str, np.ndarray],
-    processes: int,
-) -> dict[str, Any]:
-    """What has to be the same for a training to go on, as JSON would give it back.
-
-    Args:
-        model: Its structure, and the values of what is not trained.
-        options: But for those that change nothing in what is learned.
-        sizes: Leaves of the trees of each set.
-        processes: How many.
-
-    Returns:
-        A dict of dicts.
-
-    Example:
-        >>> identity(nn.Linear(1, 1), Options(), {"train": np.array([2, 3])}, 1)["train"]["leaves"]
-        5
-    """
-    trained = kept_tensors(model)
-    out = {
-        "options": {k: v for k, v in dataclasses.asdict(options).items() if k not in FREE},
-        "processes": processes,
-        **{
-            name: {
-                "trees": len(values),
-                "leaves": int(values.sum()),
-                "sizes": fingerprint(torch.from_numpy(values.copy())),
-            }
-            for name, values in sizes.items()
-        },
-        "model": {
-            "parts": {name or "itself": _settings(part) for name, part in model.named_modules()},
-            "tensors": {k: f"{v.dtype} {list(v.shape)}" for k, v in trained.items()},
-            "frozen": {
-                name: fingerprint(p) for name, p in model.named_parameters() if not p.requires_grad
-            },
-        },
-    }
-    return dict(json.loads(json.dumps(out)))
-
-
-def _settings(module: nn.Module) -> dict[str, Any]:
-    """Class and plain attributes of a module, such as the rate of a dropout."""
-    plain = {
-        name: value
-        for name, value in vars(module).items()
-        if not name.startswith("_") and name != "training"
-    }
-    kept = {k: v for k, v in plain.items() if v is None or isinstance(v, (bool, int, float, str))}
-    return {"class": type(module).__qualname__, **kept}
+def _check_like(found: Mapping[str, Tensor], needed: Mapping[str, Tensor], part: str) -> None:
+    """Refuse tensors of other names, shapes or dtypes."""
+    for name in [*needed, *found]:
+        if name not in found or name not in needed:
+            raise CheckpointError(f"'{part}/{name}' is {'new' if name in found else 'missing'}")
+        a, b = found[name], needed[name]
+        if a.shape != b.shape or a.dtype != b.dtype:
+            raise CheckpointError(
+                f"'{part}/{name}' is {a.dtype} {list(a.shape)}, not {b.dtype} {list(b.shape)}"
+            )

@@ -21,6 +21,7 @@ from training_cases import Model, cross_entropy, make_trees, minus_loss
 
 from hsa_geo.errors import CheckpointError, DiskFullError, HSAWarning, ResumeError
 from hsa_geo.training import Checkpoints, Options, fit
+from hsa_geo.training.checkpoint import fingerprint
 
 TREES, HELD_OUT = make_trees(60), make_trees(20, seed=1)
 OPTIONS = Options(epochs=2, budget=100, lr=0.02, ema=0.8, checkpoint_steps=2)
@@ -164,6 +165,52 @@ def test_a_folder_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=r"step 1 cannot be written to .*file"):
         Checkpoints(tmp_path / "file").write(1, {}, {})
+
+
+def test_links_that_were_put_there_are_not_followed(tmp_path):
+    victim, folder = tmp_path / "victim", tmp_path / "run"
+    victim.write_text("precious")
+    folder.mkdir()
+    stem = "checkpoint-000000001"
+    for name in (f"{stem}.part", f"{stem}.safetensors", f"{stem}.json"):
+        for link in (name, f".{name}.part"):
+            (folder / link).symlink_to(victim)
+    (folder / ".metrics.csv.part").symlink_to(victim)
+    checkpoints = Checkpoints(folder)
+    checkpoints.write(1, {"a": torch.zeros(2)}, {"x": 1})
+    assert victim.read_text() == "precious"
+    assert checkpoints.newest()[2] == {"x": 1}
+    assert not (folder / f"{stem}.safetensors").is_symlink()
+
+
+@pytest.mark.parametrize("content", [{"x": float("inf")}, {"x": {1}}, {"x": object()}])
+def test_what_is_no_json_leaves_nothing_behind(tmp_path, content):
+    checkpoints = Checkpoints(tmp_path)
+    with pytest.raises(CheckpointError, match="step 1 cannot be written"):
+        checkpoints.write(1, {"a": torch.zeros(2)}, content)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_one_leaves_nothing_behind(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hsa_geo.training.checkpoint.write_text", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        Checkpoints(tmp_path).write(1, {"a": torch.zeros(2)}, {})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("missing", ["step", "sha256", "content"])
+def test_one_that_lacks_a_part(tmp_path, missing):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.write(1, {"a": torch.zeros(2)}, {})
+    path = tmp_path / "checkpoint-000000001.json"
+    body = json.loads(path.read_text())
+    del body["own_sha256"], body[missing]
+    path.write_text(json.dumps({**body, "own_sha256": fingerprint(body)}))
+    with pytest.raises(CheckpointError, match="is damaged"):
+        checkpoints.newest()
 
 
 # Going on ###################################################################

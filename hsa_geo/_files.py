@@ -1,0 +1,79 @@
+"""Files that are written in one step, and never through a link that someone left there.
+
+Example:
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "a.txt")
+    >>> with replacing(path) as part:
+    ...     _ = part.write_text("to be")
+    >>> path.read_text()
+    'to be'
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["replacing", "write_text"]
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A new file beside ``path`` that takes its place at the end, or goes if anything fails.
+
+    Args:
+        path: What is to be written; its folder must exist.
+
+    Yields:
+        The new file, empty.  What had its name is removed; a link's target is left alone.
+
+    Raises:
+        OSError: If it cannot be made; an old ``path`` is then still whole.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.txt")
+        >>> with replacing(path) as part:
+        ...     part.name, part.exists(), path.exists()
+        ('.a.txt.part', True, False)
+    """
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    with open(part, "xb"):  # fails where there is anything, also a link to nowhere
+        pass
+    try:
+        yield part
+        with open(part, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in one step.
+
+    Args:
+        path: The file; its folder must exist.
+        text: What it holds afterwards, as UTF-8.
+
+    Raises:
+        OSError: If it cannot be written; an old one is then still whole.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.txt")
+        >>> write_text(path, "to be")
+        >>> path.read_text()
+        'to be'
+    """
+    with replacing(path) as part, open(part, "w", encoding="utf-8", newline="") as file:
+        file.write(text)
+    with contextlib.suppress(OSError):  # the names, too, where a folder can be synchronised
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
