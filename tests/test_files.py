@@ -8,9 +8,14 @@ from hsa_geo._files import replacing, write_text
 def test_a_failure_leaves_the_old_file(tmp_path):
     path = tmp_path / "a.txt"
     write_text(path, "old é\n")
-    with pytest.raises(KeyboardInterrupt), replacing(path) as part:
-        part.write_text("half")
-        raise KeyboardInterrupt
+
+    def interrupted():
+        with replacing(path) as part:
+            part.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
     assert path.read_bytes() == "old é\n".encode()
 

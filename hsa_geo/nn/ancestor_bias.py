@@ -43,9 +43,12 @@ class AncestorBias(nn.Module):
         \beta_{ij} = T_{\mathrm{up}(i, j), \, \mathrm{up}(j, i)} + D_{\mathrm{level}(i, j)}
 
     with :math:`\mathrm{up}(i, j)` the number of steps from leaf i up to the lowest common ancestor
-    of i and j, whose level is counted from the root.  (0, 0) is the leaf itself, (1, 1) siblings,
-    (1, 2) a leaf of a sibling, (2, 1) an uncle, ...; steps beyond ``levels`` count as one more than
-    ``levels``, a level beyond as ``levels``.  Every head learns both tables.
+    of i and j, and :math:`\mathrm{level}(i, j)` the level, counted from the root, of the lowest
+    inner node above both: their lowest common ancestor, for :math:`i = j` the parent, so that a
+    leaf and its siblings differ only in T.  Nodes with a single child are not counted.  (0, 0) is
+    the leaf itself, (1, 1) siblings, (1, 2) a leaf of a sibling, (2, 1) an uncle, ...; steps beyond
+    ``levels`` count as one more than ``levels``, a level beyond as ``levels``.  Every head learns
+    both tables.
 
     So flat attention can be as local as the hierarchy, and it need not find that out: the first
     head starts with ``slope`` less for every step above the parent, the next with half of that,
@@ -91,7 +94,7 @@ class AncestorBias(nn.Module):
 
     @staticmethod
     def ways(tree: SignalTree | TreePlan, rows: Tensor, levels: int = 4) -> tuple[Tensor, Tensor]:
-        """Steps up from leaf i to what it has in common with j, and the level of that.
+        """Steps up from leaf i to what it has in common with j, and the level of their ancestor.
 
         Args:
             tree: A tree, a batch of trees, or a plan.
@@ -99,7 +102,8 @@ class AncestorBias(nn.Module):
             levels: Number of steps and levels told apart. (default: ``4``)
 
         Returns:
-            Steps ``[B, L, L]`` (of i, the first of the two), and levels ``[B, L, L]``.
+            Steps ``[B, L, L]`` (of i, the first of the two), and levels ``[B, L, L]`` of the lowest
+            inner node above both, on the diagonal of the parent.
         """
         plan = as_plan(tree)
         paths = leaf_paths(plan, levels)

@@ -9,6 +9,7 @@ from torch_geometric.utils import scatter
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
+from hsa_geo.nn.leaf_paths import check_widths
 from hsa_geo.nn.readout import subtree_mean
 from hsa_geo.ops.inputs import as_plan, check_features
 
@@ -34,6 +35,9 @@ class DeepSetConv(nn.Module):
             (default: :obj:`1`)
         bias (bool): Add a learned bias to the output. (default: :obj:`True`)
 
+    Raises:
+        ShapeError: If ``heads`` or ``out_channels`` is not positive.
+
     Example:
         >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1], x=torch.randn(4, 16))
         >>> DeepSetConv(16, 8, heads=2)(tree.x, tree).shape
@@ -44,6 +48,7 @@ class DeepSetConv(nn.Module):
         self, in_channels: int, out_channels: int, heads: int = 1, bias: bool = True
     ) -> None:
         super().__init__()
+        check_widths(heads, out_channels)
         self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
         self.lin = Linear(in_channels, 3 * heads * out_channels, bias=False)
         self.bias = nn.Parameter(torch.empty(heads * out_channels)) if bias else None

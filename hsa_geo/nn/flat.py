@@ -15,7 +15,8 @@ from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError
 from hsa_geo.nn.conv.hsa_conv import VALUES, queries_keys_values
-from hsa_geo.ops.inputs import as_plan, check_features
+from hsa_geo.nn.leaf_paths import check_widths
+from hsa_geo.ops.inputs import as_plan, check_features, is_number
 from hsa_geo.ops.packed import tree_means
 
 __all__ = ["FlatConv"]
@@ -50,7 +51,7 @@ class FlatConv(nn.Module):
         values (str): ``"own"`` or ``"keys"``, as in HSAConv. (default: ``"own"``)
 
     Raises:
-        ShapeError: If ``x`` does not have a row per leaf, or an option is unknown.
+        ShapeError: If ``x`` does not have a row per leaf, or an option is unknown or out of range.
 
     Example:
         >>> from hsa_geo.nn import ReadingOrder
@@ -74,6 +75,9 @@ class FlatConv(nn.Module):
         values: str = "own",
     ) -> None:
         super().__init__()
+        check_widths(heads, out_channels)
+        if not is_number(dropout) or not 0 <= dropout <= 1:
+            raise ShapeError(f"dropout={dropout!r} is no probability: give a number from 0 to 1.")
         if energy not in ("dot", "l2"):
             raise ShapeError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
         if values not in VALUES:

@@ -8,6 +8,7 @@ from torch_geometric.nn.dense.linear import Linear
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
+from hsa_geo.nn.leaf_paths import check_widths
 from hsa_geo.ops.inputs import as_plan, check_features
 
 __all__ = ["LeafConv"]
@@ -30,6 +31,9 @@ class LeafConv(nn.Module):
             (default: :obj:`1`)
         bias (bool): Add a learned bias to the output. (default: :obj:`True`)
 
+    Raises:
+        ShapeError: If ``heads`` or ``out_channels`` is not positive.
+
     Example:
         >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1], x=torch.randn(4, 16))
         >>> LeafConv(16, 8, heads=2)(tree.x, tree).shape
@@ -40,6 +44,7 @@ class LeafConv(nn.Module):
         self, in_channels: int, out_channels: int, heads: int = 1, bias: bool = True
     ) -> None:
         super().__init__()
+        check_widths(heads, out_channels)
         self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
         self.lin = Linear(in_channels, 3 * heads * out_channels, bias=False)
         self.bias = nn.Parameter(torch.empty(heads * out_channels)) if bias else None

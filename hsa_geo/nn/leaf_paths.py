@@ -19,7 +19,7 @@ from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError
 from hsa_geo.ops.inputs import as_plan
 
-__all__ = ["LeafPaths", "check_positive", "leaf_paths"]
+__all__ = ["LeafPaths", "check_positive", "check_widths", "leaf_paths"]
 
 
 @dataclass(frozen=True)
@@ -127,3 +127,16 @@ def check_positive(**sizes: int) -> None:
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ShapeError(f"{name}={size!r} must be a positive integer.")
+
+
+def check_widths(heads: int, out_channels: int) -> None:
+    """Refuse a layer without outputs.
+
+    Raises:
+        ShapeError: If one of both is not positive.
+
+    Example:
+        >>> check_widths(heads=2, out_channels=8)
+    """
+    if heads < 1 or out_channels < 1:
+        raise ShapeError(f"heads={heads} and out_channels={out_channels} must be positive.")

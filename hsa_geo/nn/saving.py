@@ -12,7 +12,9 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from hsa_geo.errors import FileFormatError
+from hsa_geo._files import replacing
+from hsa_geo._memory import separate
+from hsa_geo.errors import FileFormatError, UnsupportedError
 
 __all__ = ["SCHEMA", "load_model", "save_model"]
 
@@ -38,6 +40,7 @@ def save_model(
 
     Raises:
         TypeError: If ``config`` or ``extra`` is no JSON.
+        UnsupportedError: If a tensor is not dense.
 
     Example:
         >>> save_model(nn.Linear(2, 3), {"in_features": 2, "out_features": 3}, "a folder")
@@ -45,18 +48,27 @@ def save_model(
         ['config.json', 'model.safetensors']
     """
     text = json.dumps({"schema": SCHEMA, "model": config, "extra": extra or {}}, indent=2)
+    state = model.state_dict()
+    for name, value in state.items():
+        if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized:
+            kind = value.layout if isinstance(value, Tensor) else type(value).__name__
+            raise UnsupportedError(f"'{name}' is {kind}: only dense tensors are saved.")
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    state = {key: value.contiguous() for key, value in model.state_dict().items()}
-    # Each file is complete before it takes its name.
-    safetensors.torch.save_file(state, str(path / "model.safetensors.part"))
-    (path / "config.json.part").write_text(text, encoding="utf-8")
-    for name in ("model.safetensors", "config.json"):
-        (path / f"{name}.part").replace(path / name)
+    # Both are complete before either takes its name.
+    with (
+        replacing(path / "config.json") as note,
+        replacing(path / "model.safetensors") as weights,
+    ):
+        safetensors.torch.save_file(separate(state), weights)
+        note.write_text(text, encoding="utf-8")
 
 
 def load_model(
-    folder: str | os.PathLike[str], name: str, build: Callable[[dict[str, Any]], _M]
+    folder: str | os.PathLike[str],
+    name: str,
+    build: Callable[[dict[str, Any]], _M],
+    group: Callable[[str], str | None] = lambda name: "",
 ) -> tuple[_M, dict[str, Any]]:
     """Read what :func:`save_model` wrote.
 
@@ -67,6 +79,8 @@ def load_model(
         folder: The folder.
         name: What the model is called in errors.
         build: Makes the model of its ``config``; called twice.
+        group: Parameters (by name) for which this is the same have to be of one dtype; None for
+            any. (default: all of them)
 
     Returns:
         The model in evaluation mode, its tensors in the dtypes of the file, and ``extra``.
@@ -89,7 +103,7 @@ def load_model(
                 f"{SCHEMA}: train the model anew, or install the version that wrote it."
             )
         state = safetensors.torch.load_file(str(path / "model.safetensors"))
-        _check(config["model"], state, build)
+        _check(config["model"], state, build, group)
         model = build(config["model"])
         # Copies, which are aligned in memory: results are then the same to the last bit.
         model.load_state_dict({key: t.clone() for key, t in state.items()}, assign=True)
@@ -105,7 +119,10 @@ def load_model(
 
 
 def _check(
-    config: dict[str, Any], state: dict[str, Tensor], build: Callable[[dict[str, Any]], nn.Module]
+    config: dict[str, Any],
+    state: dict[str, Tensor],
+    build: Callable[[dict[str, Any]], nn.Module],
+    group: Callable[[str], str | None],
 ) -> None:
     """Refuse sizes that the tensors do not have, before a model of these sizes is built."""
     largest = sum(value.numel() for value in state.values())
@@ -113,9 +130,18 @@ def _check(
         if (config.get(key) or 0) > limit:
             raise ValueError(f"{key} is {config[key]}")
     with torch.device("meta"):
-        blank = build(config).state_dict()
+        model = build(config)
+    blank = model.state_dict()
     if blank.keys() != state.keys():
         raise ValueError(f"the keys {sorted(blank.keys() ^ state.keys())[:5]} are in one of both")
     for key, value in blank.items():
         if value.shape != state[key].shape:
             raise ValueError(f"{key} has shape {list(state[key].shape)}, not {list(value.shape)}")
+        if value.is_floating_point() != state[key].is_floating_point():
+            raise ValueError(f"{key} is {state[key].dtype}")
+    seen: dict[str, str] = {}
+    for key, _ in model.named_parameters(remove_duplicate=False):
+        kind = group(key)
+        if kind is not None and state[key].dtype != state[seen.setdefault(kind, key)].dtype:
+            first = seen[kind]
+            raise ValueError(f"{key} is {state[key].dtype}, but {first} {state[first].dtype}")

@@ -108,8 +108,10 @@ class SignalClassifier(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        if num_classes < 1:
-            raise ShapeError(f"num_classes={num_classes} leaves no output: give at least 1.")
+        if not isinstance(num_classes, int) or num_classes < 1:
+            raise ShapeError(
+                f"num_classes={num_classes!r} gives no outputs: give a whole number of at least 1."
+            )
         if position_channels is not None and not 0 <= position_channels <= 1024:
             raise ShapeError(
                 f"position_channels={position_channels}: give a number from 0 to 1024."
@@ -189,14 +191,19 @@ class SignalClassifier(nn.Module):
     def save(self, folder: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> None:
         """Write ``model.safetensors`` and ``config.json`` into a folder, never a pickle.
 
-        Of encoders that are modules of one's own only the parameters are written.
+        Of encoders that are modules of one's own only the parameters are written.  One that has
+        two modalities has them again when it is loaded.
 
         Args:
             folder: Where to write; made if it does not exist.
             extra: What else belongs to the model (labels, vocabulary, builder options), as JSON.
                 (default: :obj:`None`)
         """
-        specs = {name: encoder_spec(m) for name, m in self.features.encoders.items()}
+        specs: dict[str, Any] = {}
+        first: dict[nn.Module, str] = {}
+        for name, module in self.features.encoders.items():
+            same = first.setdefault(module, name)
+            specs[name] = encoder_spec(module) if same == name else {"same": same}
         save_model(self, self.config | {"encoders": specs}, folder, extra)
 
     @classmethod
@@ -228,11 +235,18 @@ class SignalClassifier(nn.Module):
                     f"are modules of one's own, and {list(given)} were given: give "
                     "load(folder, encoders={name: module}) for those."
                 )
-            made = {name: given.get(name) or encoder_from(spec) for name, spec in specs.items()}
+            made: dict[str, nn.Module] = {}
+            for name, spec in specs.items():
+                if name in given:
+                    made[name] = given[name]
+                elif "same" in spec:
+                    made[name] = made[spec["same"]]
+                else:
+                    made[name] = encoder_from(spec)
             rest = {name: value for name, value in config.items() if name != "encoders"}
             return cls(made, **rest)
 
-        return load_model(folder, cls.__name__, build)
+        return load_model(folder, cls.__name__, build, _of_one_dtype)
 
     def __repr__(self) -> str:
         return (
@@ -240,3 +254,11 @@ class SignalClassifier(nn.Module):
             f"{self.config['num_classes']}, {self.config['channels']}, "
             f"attention={self.config['attention']!r}, readout={self.config['readout']!r})"
         )
+
+
+def _of_one_dtype(parameter: str) -> str | None:
+    """Parameters that have one dtype in any model that runs: an encoder may have its own."""
+    parts = parameter.split(".")
+    if parts[0] != "features":
+        return ""
+    return ".".join(parts[:3]) if parts[1] == "encoders" and parts[3:] != ["table"] else None

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from hsa_geo._files import replacing, write_text
+from hsa_geo._memory import separate
 from hsa_geo.errors import CheckpointError, DiskFullError, HSAWarning
 
 __all__ = ["Checkpoints", "fingerprint"]
@@ -205,26 +206,6 @@ class Checkpoints:
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors on the CPU, each in memory of its own, as safetensors wants them.
-
-    Example:
-        >>> both = torch.arange(4.0)
-        >>> out = separate({"both": both, "half": both[:2]})
-        >>> out["half"].untyped_storage().nbytes()
-        8
-    """
-    out, taken = {}, set[int]()
-    for name, tensor in tensors.items():
-        plain = tensor.detach().cpu().contiguous()
-        storage = plain.untyped_storage()
-        if storage.data_ptr() in taken or storage.nbytes() != plain.numel() * plain.element_size():
-            plain = plain.clone()
-        taken.add(plain.untyped_storage().data_ptr())
-        out[name] = plain
-    return out
 
 
 def fingerprint(content: Any) -> str:

@@ -27,8 +27,8 @@ def test_ways_against_a_walk(shape, levels):
             for j in range(n):
                 up = next(k for k, slot in enumerate(paths[i]) if slot in paths[j])
                 assert steps[0, i, j] == min(up, levels + 1)
-                if i != j:
-                    assert level[0, i, j] == min(len(paths[i]) - 1 - up, levels)
+                above = max(up, 1) if len(paths[i]) > 1 else 0  # a leaf's own level is its parent's
+                assert level[0, i, j] == min(len(paths[i]) - 1 - above, levels)
 
 
 def with_tables(bias: AncestorBias) -> AncestorBias:
@@ -64,7 +64,6 @@ def test_weighted_leaves():
     bias = with_tables(AncestorBias(1, levels=2))
     # The way to oneself differs from that to a sibling, unless the table says the same.
     bias.way.data[0, 0] = bias.way.data[0, 5]
-    bias.level.data.zero_()
     conv = FlatConv(3, 4, pair_bias=bias)
     x = torch.randn(3, 3)
     twice = SignalTree.from_parents([4, 4, 5, 5, 5, -1])

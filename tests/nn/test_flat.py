@@ -11,7 +11,7 @@ from torch_geometric.data import Batch
 
 from hsa_geo.data import SignalTree, TreePlan
 from hsa_geo.errors import ShapeError
-from hsa_geo.nn import FlatConv, HSAConv, ReadingOrder
+from hsa_geo.nn import DeepSetConv, FlatConv, HSAConv, LeafConv, ReadingOrder
 from hsa_geo.testing import assert_forest_equals_trees, random_tree
 
 
@@ -165,6 +165,19 @@ def test_what_is_refused():
 def test_unknown_options(wrong):
     with pytest.raises(ShapeError, match=f"{next(iter(wrong))}=.* is unknown"):
         FlatConv(6, 4, **wrong)
+
+
+@pytest.mark.parametrize("layer", [FlatConv, HSAConv, DeepSetConv, LeafConv])
+def test_no_outputs(layer):
+    for out_channels, heads in ((4, 0), (0, 1), (4, -1)):
+        with pytest.raises(ShapeError, match=f"heads={heads} and out_channels={out_channels} must"):
+            layer(4, out_channels, heads)
+
+
+@pytest.mark.parametrize("dropout", [2, -0.1, float("nan"), "0.5", None])
+def test_dropout_is_a_probability(dropout):
+    with pytest.raises(ShapeError, match=r"dropout=.* is no probability"):
+        FlatConv(6, 4, dropout=dropout)
 
 
 def test_reset_and_repr():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from hsa_geo.errors import FileFormatError
+from hsa_geo.errors import FileFormatError, UnsupportedError
 from hsa_geo.nn.saving import load_model, save_model
 
 CONFIG = {"in_features": 3, "out_features": 5}
@@ -92,3 +92,30 @@ def test_errors_of_the_builder_are_told(tmp_path):
         load_model(tmp_path, "Linear", refuse)
     with pytest.raises(FileFormatError, match=r"keys .* are in one of both"):
         load_model(tmp_path, "Linear", lambda config: nn.Linear(3, 5, bias=False))
+
+
+def test_shared_memory_is_saved_and_sparse_is_refused(tmp_path):
+    def made(config):
+        model = nn.Linear(3, 3)
+        model.register_buffer("first", model.weight.detach()[:1])
+        return model
+
+    save_model(made(None), {}, tmp_path)
+    again, _ = load_model(tmp_path, "Linear", made)
+    assert torch.equal(again.first, again.weight[:1])
+    sparse = nn.Linear(3, 3)
+    sparse.register_buffer("eye", torch.eye(3).to_sparse())
+    with pytest.raises(UnsupportedError, match=r"'eye' is torch\.sparse_coo"):
+        save_model(sparse, {}, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_links_are_not_followed(tmp_path):
+    victim, folder = tmp_path / "victim", tmp_path / "model"
+    victim.write_text("precious")
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        for link in (name, f"{name}.part", f".{name}.part"):
+            (folder / link).symlink_to(victim)
+    save_model(nn.Linear(3, 5), CONFIG, folder)
+    assert victim.read_text() == "precious"

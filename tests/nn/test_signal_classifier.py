@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch._dynamo
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch_geometric.data import Batch
 
@@ -315,6 +315,8 @@ def test_dropout_only_in_training():
         ({"heads": 3}, ShapeError, "channels=8 is not a multiple of heads=3"),
         ({"channels": 16}, ShapeError, "has channels=8, but channels=16 are needed"),
         ({"num_classes": 0}, ShapeError, "num_classes=0"),
+        ({"num_classes": 2.5}, ShapeError, "num_classes=2.5"),
+        ({"attention": "flat", "attention_dropout": 2.0}, ShapeError, "dropout=2.0"),
         ({"num_layers": -1}, ShapeError, "num_layers=-1"),
         ({"hidden_channels": 0}, ShapeError, "hidden_channels=0"),
         ({"dropout": 1.5}, ShapeError, "dropout=1.5"),
@@ -424,6 +426,43 @@ def test_a_subclass_is_a_module_of_ones_own(tmp_path):
 
     classifier(given={"word": Mine(WORDS, WIDTH)}).save(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["model"]["encoders"] == {"word": None}
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_one_encoder_for_two_modalities(tmp_path, own):
+    class Mine(Symbols):
+        pass
+
+    shared = (Mine if own else Symbols)(WORDS, WIDTH)
+    model = SignalClassifier({"word": shared, "tag": shared}, CLASSES, channels=WIDTH, heads=2)
+    tree = SignalTree.from_parents([2, 2, -1])
+    for name in ("word", "tag"):
+        tree[f"{name}_x"], tree[f"{name}_index"] = torch.tensor([1, 2]), torch.tensor([0, 1])
+    model.eval().save(tmp_path)
+    given = {"word": Mine(WORDS, WIDTH)} if own else None
+    again, _ = SignalClassifier.load(tmp_path, given)
+    assert torch.equal(again(tree), model(tree))
+    assert again.features.encoders["word"] is again.features.encoders["tag"]
+
+
+def test_encoders_may_have_a_dtype_of_their_own(tmp_path):
+    model = SignalClassifier({"word": Symbols(WORDS, WIDTH)}, CLASSES, channels=WIDTH, heads=2)
+    model.features.encoders.half()
+    model.save(tmp_path)
+    again, _ = SignalClassifier.load(tmp_path)
+    assert again.features.encoders["word"].table.dtype == torch.float16
+
+
+@pytest.mark.parametrize("what", ["lin.weight", "encoder", "features.encoders.image"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int64])
+def test_mixed_dtypes_are_refused(tmp_path, what, dtype):
+    classifier().save(tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    chosen = [name for name in state if name.startswith(what) and name.endswith("weight")]
+    state[chosen[0]] = state[chosen[0]].to(dtype)
+    save_file(state, tmp_path / "model.safetensors")
+    with pytest.raises(FileFormatError, match=r"is torch\.\w+"):
+        SignalClassifier.load(tmp_path)
 
 
 def edited(**changes):
