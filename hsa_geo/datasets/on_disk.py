@@ -14,11 +14,8 @@ Example:
 
 from __future__ import annotations
 
-import json
 import os
-import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +24,18 @@ from torch import Tensor
 from torch_geometric.data import OnDiskDataset
 
 from hsa_geo.data import SignalTree
-from hsa_geo.datasets.disk import write_bytes
-from hsa_geo.datasets.on_disk_rows import DTYPES, fields_of, row_of, unpacked
-from hsa_geo.errors import DiskFullError, FileFormatError, MixedKeysError, UnsupportedError
+from hsa_geo.datasets.on_disk_checks import check_tree
+from hsa_geo.datasets.on_disk_files import (
+    check_table,
+    forget_empty,
+    read_schema,
+    telling,
+    write_schema,
+)
+from hsa_geo.datasets.on_disk_rows import fields_of, row_of, unpacked
+from hsa_geo.errors import FileFormatError, UnsupportedError
 
 __all__ = ["OnDiskTrees"]
-
-#: Version of the layout; a database of another version is refused.
-SCHEMA = 1
 
 
 class OnDiskTrees(OnDiskDataset):
@@ -50,7 +51,8 @@ class OnDiskTrees(OnDiskDataset):
         transform: Applied to a tree on every access. (default: :obj:`None`)
 
     Raises:
-        FileFormatError: If the files in the folder are damaged or of another version.
+        FileFormatError: If the files in the folder are damaged or of another version, or one of
+            the two is missing.
 
     Example:
         >>> import tempfile
@@ -71,11 +73,12 @@ class OnDiskTrees(OnDiskDataset):
         self._left: list[Any] = []  # connections of the parent process, never to be closed here
         self._fields: dict[str, dict[str, Any]] | None = None
         super().__init__(os.fspath(root), transform, log=False)
-        fields = self._read_schema()
-        if fields is not None:
+        fields = read_schema(self._schema_path)
+        if fields is None:
+            forget_empty(self.processed_paths[0], type(self).__name__)
+        else:
             self._set_schema(fields)
-            with _told(self.processed_paths[0]):
-                self.len()
+            self.len()
 
     # Writing ################################################################
 
@@ -101,6 +104,8 @@ class OnDiskTrees(OnDiskDataset):
             MixedKeysError: If a tree has other attributes than the first ones.
             UnsupportedError: If an attribute has another shape or dtype, or can not be stored, or
                 this is a part of a dataset.
+            TreeError, ShapeError, DomainError: If a tree is none; see
+                :meth:`~hsa_geo.data.SignalTree.validate`.
             DiskFullError: If there is no room.
         """
         if self._indices is not None:
@@ -108,15 +113,15 @@ class OnDiskTrees(OnDiskDataset):
         trees = list(data_list)
         if not trees:
             return
-        fields = self._fields or fields_of(trees)
+        fields = self._fields or read_schema(self._schema_path)  # of who was faster, too
+        fields = fields or fields_of(trees)
         rows = [row_of(tree, fields) for tree in trees]  # all, before anything is written
+        for tree in trees:
+            check_tree(tree)
         if self._fields is None:
-            content = {"format": "hsa_geo.OnDiskTrees", "schema": SCHEMA, "fields": fields}
-            os.makedirs(self.processed_dir, exist_ok=True)
-            write_bytes(self._schema_path, json.dumps(content, indent=1).encode())
-            self._set_schema(fields)
+            self._begin(fields)
         step = len(rows) if batch_size is None else batch_size
-        with _told(self.processed_paths[0]):
+        with telling(self.processed_paths[0]):
             for first in range(0, len(rows), step):
                 start = self.len()
                 some = rows[first : first + step]
@@ -148,10 +153,14 @@ class OnDiskTrees(OnDiskDataset):
 
         Returns:
             The tree.
+
+        Raises:
+            ValueError, RuntimeError, TypeError: If the columns are damaged.
         """
         tree = SignalTree()
         for key, field in (self._fields or {}).items():
             tree[key] = unpacked(data[key], field)
+        check_tree(tree)
         return tree
 
     def get(self, idx: int) -> SignalTree:
@@ -162,9 +171,12 @@ class OnDiskTrees(OnDiskDataset):
 
         Returns:
             The tree, without ``transform``.
+
+        Raises:
+            FileFormatError: If there is none, or it is damaged.
         """
-        with _told(self.processed_paths[0]):
-            return self.deserialize(self.db.get(int(idx)))
+        with telling(self.processed_paths[0]):
+            return self._read(int(idx), self.db.get(int(idx)))
 
     def multi_get(self, indices: Any, batch_size: int | None = None) -> list[SignalTree]:
         """Trees at some places of the whole dataset, with ``transform``.
@@ -175,13 +187,18 @@ class OnDiskTrees(OnDiskDataset):
 
         Returns:
             The trees, in order.
+
+        Raises:
+            FileFormatError: If one is not there, or damaged.
         """
         if isinstance(indices, slice):
             indices = range(*indices.indices(super().len()))
         places = [int(i) for i in indices]
-        with _told(self.processed_paths[0]):
+        with telling(self.processed_paths[0]):
             rows = self.db.multi_get(places, batch_size) if places else []
-            trees = [self.deserialize(row) for row in rows]
+            if len(rows) < len(places):
+                raise ValueError(f"{len(places) - len(rows)} of {len(places)} places are not there")
+            trees = [self._read(place, row) for place, row in zip(places, rows)]
         return trees if self.transform is None else [self.transform(tree) for tree in trees]
 
     def __getitems__(self, indices: list[int]) -> list[SignalTree]:
@@ -197,10 +214,11 @@ class OnDiskTrees(OnDiskDataset):
         """
         if self._fields is None:
             return torch.empty(0, dtype=torch.int64)
-        with _told(self.processed_paths[0]):
+        with telling(self.processed_paths[0]):
             cursor = self.db.cursor
             cursor.execute(f"SELECT COL_num_nodes FROM {self.db.name} ORDER BY id")
-            counts = torch.tensor([row[0] for row in cursor.fetchall()], dtype=torch.int64)
+            found = [unpacked(row[0], {"kind": "count"}) for row in cursor.fetchall()]
+            counts = torch.tensor(found, dtype=torch.int64)
         return counts if self._indices is None else counts[torch.tensor(list(self.indices()))]
 
     def len(self) -> int:
@@ -217,6 +235,8 @@ class OnDiskTrees(OnDiskDataset):
         if self._process_id != os.getpid():  # a connection must not be carried over a fork
             self._left.append(self._db)
             self._db, self._process_id = None, os.getpid()
+        if self._db is None:
+            check_table(self.processed_paths[0], type(self).__name__, self._fields)
         return super().db
 
     def close(self) -> None:
@@ -231,49 +251,34 @@ class OnDiskTrees(OnDiskDataset):
     def _schema_path(self) -> Path:
         return Path(self.processed_dir, "schema.json")
 
+    def _begin(self, fields: dict[str, dict[str, Any]]) -> None:
+        """Both files, without trees: whenever this is killed, there are none afterwards."""
+        self._set_schema(fields)
+        if self._schema_path.exists():  # another process was faster
+            return
+        path = self.processed_paths[0]
+        try:
+            os.makedirs(self.processed_dir, exist_ok=True)
+            forget_empty(path, type(self).__name__, drop=True)
+            with telling(path):
+                super().db.connection.commit()
+            write_schema(self._schema_path, fields)
+        except BaseException:
+            self.close()
+            self._fields = None
+            raise
+
+    def _read(self, place: int, row: dict[str, Any]) -> SignalTree:
+        try:
+            return self.deserialize(row)
+        except (TypeError, RuntimeError, ValueError, KeyError) as error:
+            raise FileFormatError(
+                f"tree {place} of '{self.processed_paths[0]}' is damaged ({error}): remove it and "
+                "its schema.json, and build anew."
+            ) from error
+
     def _set_schema(self, fields: dict[str, dict[str, Any]]) -> None:
         self._fields = fields
         blob = {"dtype": torch.uint8, "size": (-1,)}
         kinds = {"count": int, "strings": str}
         self.schema = {key: kinds.get(field["kind"], blob) for key, field in fields.items()}
-
-    def _read_schema(self) -> dict[str, dict[str, Any]] | None:
-        path = self._schema_path
-        if not path.exists():
-            return None
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            fields = content["fields"]
-            if content["format"] != "hsa_geo.OnDiskTrees" or "num_nodes" not in fields:
-                raise ValueError("something else")
-            for key, field in fields.items():
-                if field["kind"] not in ("count", "strings") and field["dtype"] not in DTYPES:
-                    raise ValueError(f"a strange {key!r}")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise FileFormatError(
-                f"'{path}' does not describe trees ({error}): remove the folder and build anew."
-            ) from None
-        if content.get("schema") != SCHEMA:
-            raise FileFormatError(
-                f"'{path}' has schema version {content.get('schema')!r}, this hsa_geo reads "
-                f"{SCHEMA}: build the dataset anew."
-            )
-        return dict(fields)
-
-
-@contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Errors of the database in words."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        if "full" in str(error):
-            raise DiskFullError(f"no room for '{path}' ({error}): free some.") from error
-        raise FileFormatError(
-            f"'{path}' cannot be read or written ({error}): let one process write at a time; if "
-            "the file is damaged, remove it and its schema.json, and build anew."
-        ) from error
-    except (TypeError, RuntimeError, ValueError) as error:
-        if isinstance(error, FileFormatError | UnsupportedError | MixedKeysError):
-            raise
-        raise FileFormatError(f"'{path}' holds no such tree, or is damaged ({error}).") from error

@@ -127,6 +127,9 @@ def unpacked(value: Any, field: dict[str, Any]) -> Any:
     Returns:
         The attribute, in memory of its own.
 
+    Raises:
+        ValueError, RuntimeError, TypeError: If the column is damaged.
+
     Example:
         >>> tree = SignalTree.from_parents([2, 2, -1])
         >>> fields = fields_of([tree])
@@ -134,13 +137,21 @@ def unpacked(value: Any, field: dict[str, Any]) -> Any:
         tensor([1, 1, 0])
     """
     if field["kind"] == "count":
+        if type(value) is not int or value < 0:
+            raise ValueError(f"{value!r:.40} is no number of leaves")
         return value
     if field["kind"] == "strings":
-        return json.loads(value)
+        found = json.loads(value)
+        if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+            raise ValueError("a list of strings is none")
+        return found
     dtype = DTYPES[field["dtype"]]
     shape = list(field["shape"])
     data = value[1:].clone()  # of memory that may be written to
+    code = int(value[0]) if len(value) else -1
+    if not 0 <= code < (len(NARROW) if dtype in NARROW else 1):
+        raise ValueError(f"a column begins with {code}")
+    stored = NARROW[code] if dtype in NARROW else dtype
     if not len(data):
         return torch.empty([0 if n == -1 else n for n in shape], dtype=dtype)
-    stored = NARROW[int(value[0])] if dtype in NARROW else dtype
     return data.view(stored).to(dtype).view(shape)
