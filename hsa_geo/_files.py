@@ -41,10 +41,11 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)
-    with open(part, "xb"):  # fails where there is anything, also a link to nowhere
-        pass
+    with open(part, "xb") as file:  # fails where there is anything, also a link to nowhere
+        mode = os.fstat(file.fileno()).st_mode & 0o777
     try:
         yield part
+        os.chmod(part, mode)  # safetensors makes files that only their owner can read
         with open(part, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(part, path)

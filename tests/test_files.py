@@ -1,6 +1,8 @@
 """Files in one step, never through a link."""
 
 import pytest
+import safetensors.torch
+import torch
 
 from hsa_geo._files import replacing, write_text
 
@@ -42,3 +44,10 @@ def test_left_overs_are_replaced_and_folders_are_errors(tmp_path):
     with pytest.raises(OSError, match=r"\.part"):
         write_text(tmp_path / "a.txt", "newer")
     assert (tmp_path / "a.txt").read_text() == "new"
+
+
+def test_others_may_read_what_they_usually_may(tmp_path):
+    (tmp_path / "usual").write_text("")
+    with replacing(tmp_path / "a.safetensors") as part:
+        safetensors.torch.save_file({"a": torch.zeros(2)}, part)
+    assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "usual").stat().st_mode
