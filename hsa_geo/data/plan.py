@@ -113,6 +113,7 @@ class TreePlan(PlanLayout):
     leaf_weight: Tensor | None = None
     group_sizes: tuple[int, ...] = dataclasses.field(repr=False, default=())
     _packed: Tensor | None = dataclasses.field(init=False, repr=False, default=None)
+    _flat: TreePlan | None = dataclasses.field(init=False, repr=False, default=None)
 
     @classmethod
     @lasting
@@ -252,6 +253,17 @@ class TreePlan(PlanLayout):
             object.__setattr__(self, "_packed", lasting(pack_kept)(self))
         return self._packed  # type: ignore[return-value]
 
+    @property
+    def flat(self) -> TreePlan:
+        """The plan of trees of depth one over the same leaves, on which HSA is flat attention.
+
+        Leaves keep their rows and weights; their ids are ``0..N-1``, the roots follow.
+        """
+        if self._flat is None:  # no cached_property: a moved plan makes its own
+            object.__setattr__(self, "_flat", lasting(_depth_one)(self))
+        assert self._flat is not None
+        return self._flat
+
     def slots_of(self, nodes: Tensor | None) -> Tensor:
         """Slots of tree nodes.
 
@@ -333,6 +345,14 @@ class TreePlan(PlanLayout):
             f"TreePlan(trees={self.num_trees}, leaves={self.num_leaves}, nodes={self.num_nodes}, "
             f"groups={self.num_groups}, levels={self.num_levels}, pairs={self.num_pairs})"
         )
+
+
+def _depth_one(plan: TreePlan) -> TreePlan:
+    parent = plan.num_leaves + plan.leaf_tree  # [N]
+    child = torch.sort(parent, stable=True).indices
+    level = torch.ones(plan.num_leaves + plan.num_trees, dtype=torch.int64, device=plan.device)
+    level[plan.num_leaves :] = 0
+    return TreePlan.from_index(torch.stack([parent[child], child]), level, plan.leaf_weight)
 
 
 def _map_tensors(fn: Any, value: Any) -> Any:

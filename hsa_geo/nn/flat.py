@@ -16,7 +16,8 @@ from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError
 from hsa_geo.nn.conv.hsa_conv import VALUES, queries_keys_values
 from hsa_geo.nn.leaf_paths import check_widths
-from hsa_geo.ops.inputs import as_plan, check_features, is_number
+from hsa_geo.ops.attention import hsa_attention
+from hsa_geo.ops.inputs import as_plan, check_features, is_fused, is_number
 from hsa_geo.ops.packed import tree_means
 
 __all__ = ["FlatConv"]
@@ -29,8 +30,9 @@ class FlatConv(nn.Module):
     below and, without positions, the parameters, so that one's ``state_dict`` fits the other; on
     trees of depth one both compute the same.  It has no ``scale`` or ``backend``, takes no ``pos``
     and returns no attention weights, its ``dropout`` drops single weights rather than blocks, and
-    its positions and ``pair_bias`` are those of leaves.  Trees of a batch are padded to the
-    longest and masked.
+    its positions and ``pair_bias`` are those of leaves.  On the CPU with numba it runs the kernels
+    of HSA on trees of depth one, which pad nothing, but for dropout and ``pair_bias``; else trees
+    of a batch are padded to the longest and masked.
 
     Args:
         in_channels (int): Size of each leaf's features, or ``-1`` to infer it.
@@ -123,8 +125,28 @@ class FlatConv(nn.Module):
         if self.position is not None:
             e = self.position(tree).expand(-1, self.heads, -1)
             q, k = torch.cat([q, e / scale], -1), torch.cat([k, e], -1)
+        if self._is_fused(q):
+            out = hsa_attention(q, k, v.to(q.dtype), plan.flat, scale=scale).to(dtype)
+        else:
+            out = self._padded(q, k, v.to(q.dtype), tree, plan).to(dtype)
+        out = out.flatten(1) if self.concat else out.mean(1)
+        return out if self.bias is None else out + self.bias
+
+    def _is_fused(self, q: Tensor) -> bool:
+        """Whether the kernels of hierarchical attention serve, on trees of depth one.
+
+        They pad nothing, so short trees of many lengths take a fraction of the time.
+        """
+        drops = self.training and self.dropout > 0  # single weights, kernels drop none
+        plain = self.pair_bias is None and not drops and not torch.compiler.is_compiling()
+        return plain and q.dtype in (torch.float32, torch.float64) and is_fused("auto", q)
+
+    def _padded(
+        self, q: Tensor, k: Tensor, v: Tensor, tree: SignalTree | TreePlan, plan: TreePlan
+    ) -> Tensor:
+        """Attention of trees padded to the longest one, ``[N, H, out_channels]``."""
         # Fused kernels want values as wide as keys: twice as fast, and no L x L scores in memory.
-        v = nn.functional.pad(v.to(q.dtype), (0, q.size(-1) - v.size(-1)))
+        v = nn.functional.pad(v, (0, q.size(-1) - v.size(-1)))
         batch = plan.leaf_tree
         order = plan.leaf_order if bool((batch.diff() < 0).any()) else None  # tree by tree
         if order is not None:
@@ -141,7 +163,7 @@ class FlatConv(nn.Module):
             more, _ = to_dense_batch(weight.to(q.dtype).log(), batch, batch_size=plan.num_trees)
             shown = more[:, None, None, :].masked_fill(~shown, -torch.inf)
         if self.pair_bias is not None:
-            rows = torch.arange(plan.num_leaves, device=x.device) if order is None else order
+            rows = torch.arange(plan.num_leaves, device=q.device) if order is None else order
             lines, _ = to_dense_batch(rows, batch, fill_value=-1, batch_size=plan.num_trees)
             bias = self.pair_bias(tree, lines).to(q.dtype)  # [B, H or 1, L, L]
             if shown.dtype == torch.bool:
@@ -150,20 +172,17 @@ class FlatConv(nn.Module):
                 shown = bias + shown
         # Not in the half precision of autocast, in which |k|^2 would lose its digits.
         exact = self.energy == "l2"
-        with torch.autocast(x.device.type, enabled=False) if exact else nullcontext():
+        with torch.autocast(q.device.type, enabled=False) if exact else nullcontext():
             out = nn.functional.scaled_dot_product_attention(
                 q,
                 k,
                 v,
                 attn_mask=shown,
                 dropout_p=self.dropout if self.training else 0.0,
-                scale=scale,
+                scale=self.out_channels**-0.5,
             )
-        out = out.transpose(1, 2)[mask][..., : self.out_channels].to(dtype)  # [N, H, D]
-        if order is not None:
-            out = torch.empty_like(out).index_copy(0, order, out)
-        out = out.flatten(1) if self.concat else out.mean(1)
-        return out if self.bias is None else out + self.bias
+        out = out.transpose(1, 2)[mask][..., : self.out_channels]  # [N, H, D]
+        return out if order is None else torch.empty_like(out).index_copy(0, order, out)
 
     def __repr__(self) -> str:
         return (

@@ -207,3 +207,25 @@ def test_a_plan_made_in_inference_mode_serves_training():
         made += [plan.slot_source, plan.bucket_place, plan.bucket_width, plan.buckets[0].slots]
     assert tree.plan is plan
     assert not any(tensor.is_inference() for tensor in [*made, plan.count, plan.group_ptr])
+
+
+def test_flat_plan():
+    """Trees of depth one over the same leaves, whatever rows and weights those have."""
+    trees = [random_tree(seed, shape="mixed") for seed in range(3)]
+    trees += [SignalTree.from_parents([3, 4, 3, 5, 5, -1], keep_leaf_order=True)]
+    for i, tree in enumerate(trees):
+        tree.leaf_weight = torch.arange(tree.num_leaves) % 3 + 1 + i
+    batch = Batch.from_data_list(trees)
+    plan, flat = batch.plan, batch.plan.flat
+    assert flat is plan.flat
+    assert flat.num_levels == 2
+    assert (flat.num_leaves, flat.num_trees) == (plan.num_leaves, plan.num_trees)
+    assert flat.leaf_tree.tolist() == plan.leaf_tree.tolist()
+    assert flat.leaf_weight.tolist() == batch.leaf_weight.tolist()
+    assert flat.mass[: flat.num_trees].tolist() == plan.mass[: plan.num_trees].tolist()
+    moved = plan.to("cpu")
+    assert moved.flat is not flat
+    assert torch.equal(moved.flat.leaf_tree, flat.leaf_tree)
+    with torch.inference_mode():
+        inside = plan.to("cpu").flat
+    assert not inside.mass.is_inference()

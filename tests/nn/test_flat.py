@@ -11,7 +11,8 @@ from torch_geometric.data import Batch
 
 from hsa_geo.data import SignalTree, TreePlan
 from hsa_geo.errors import ShapeError
-from hsa_geo.nn import DeepSetConv, FlatConv, HSAConv, LeafConv, ReadingOrder
+from hsa_geo.nn import AncestorBias, DeepSetConv, FlatConv, HSAConv, LeafConv, ReadingOrder
+from hsa_geo.ops.inputs import is_fused
 from hsa_geo.testing import assert_forest_equals_trees, random_tree
 
 
@@ -39,6 +40,16 @@ def by_hand(conv: FlatConv, x: torch.Tensor, e: torch.Tensor | None = None) -> t
     return (out.flatten(1) if conv.concat else out.mean(1)) + conv.bias
 
 
+@pytest.fixture(autouse=True, params=["kernels", "padded"])
+def way(request, monkeypatch):
+    """Both ways to compute it, where there are two."""
+    if request.param == "padded":
+        monkeypatch.setattr(FlatConv, "_is_fused", lambda self, q: False)
+    elif not is_fused("auto", torch.empty(0)):
+        pytest.skip("there are no kernels here")
+    return request.param
+
+
 @pytest.mark.parametrize("concat", [True, False])
 def test_by_hand(concat):
     tree = tree_with(0)
@@ -54,6 +65,37 @@ def test_positions_by_hand(heads):
     conv = FlatConv(6, 4, heads=2, position=position)
     expected = by_hand(conv, tree.x, position(tree))
     assert torch.allclose(conv(tree.x, tree), expected, atol=1e-5)
+
+
+def test_who_runs_kernels(way):
+    q = torch.empty(0)
+    conv = FlatConv(6, 4, dropout=0.5)
+    assert conv.eval()._is_fused(q) == (way == "kernels")
+    if way == "kernels":
+        assert conv._is_fused(q.double())
+        assert not conv._is_fused(q.bfloat16())
+        assert not conv.train()._is_fused(q)
+        assert not FlatConv(6, 4, pair_bias=AncestorBias())._is_fused(q)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_both_ways_agree(way, weighted):
+    """Outputs and gradients, in float64, on trees of many sizes."""
+    trees = [tree_with(seed) for seed in range(6)] + [tree_with(9, "chain")]
+    if weighted:
+        for tree in trees:
+            tree.leaf_weight = torch.randint(1, 5, (tree.num_leaves,))
+    batch = Batch.from_data_list(trees)
+    conv = FlatConv(6, 4, heads=2, position=ReadingOrder(8, 2), energy="l2").double()
+    found = []
+    for ask in (conv._is_fused, lambda q: False):
+        conv._is_fused = ask
+        x = batch.x.double().requires_grad_()
+        out = conv(x, batch)
+        grads = torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])
+        found.append([out, *grads])
+    for a, b in zip(*found):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
 OPTIONS = [
