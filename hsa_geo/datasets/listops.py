@@ -28,6 +28,7 @@ from hsa_geo.datasets.disk import write_bytes
 from hsa_geo.datasets.listops_notation import CLOSE, Expressions, draw_expressions
 from hsa_geo.datasets.listops_trees import expression_trees
 from hsa_geo.datasets.parts import Part
+from hsa_geo.datasets.splits import check_generated
 from hsa_geo.datasets.stored import StoredTrees
 from hsa_geo.errors import BuilderError, FileFormatError, LabelError, UnsupportedError
 
@@ -162,10 +163,7 @@ class ListOps(StoredTrees):
         log: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        known = {"sizes", *(draw_splits.__kwdefaults__ or {})}
-        for name in options or {}:
-            if name not in known:
-                raise UnsupportedError(f"option {name!r} is unknown: use {sorted(known)}.")
+        check_generated(options or {}, {*(draw_splits.__kwdefaults__ or {})})
         super().__init__(root, transform, pre_transform, pre_filter, force_reload, log, options)
 
     def items(self) -> list[tuple[int, bytes]]:

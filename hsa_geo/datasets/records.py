@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 
 from hsa_geo.data import Domain, SignalTree
 from hsa_geo.datasets.parts import Part
+from hsa_geo.datasets.splits import check_generated
 from hsa_geo.datasets.stored import StoredTrees
-from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.errors import ShapeError
 
 __all__ = ["Records", "draw_table", "table_tree"]
 
@@ -164,10 +165,7 @@ class Records(StoredTrees):
         log: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        known = {"sizes", "seed", *(draw_table.__kwdefaults__ or {})}
-        for name in options or {}:
-            if name not in known:
-                raise UnsupportedError(f"option {name!r} is unknown: use {sorted(known)}.")
+        check_generated(options or {}, {"seed", *(draw_table.__kwdefaults__ or {})})
         super().__init__(root, transform, pre_transform, pre_filter, force_reload, log, options)
 
     @property

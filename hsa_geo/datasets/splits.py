@@ -13,15 +13,15 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hsa_geo.errors import ShapeError
+from hsa_geo.errors import ShapeError, UnsupportedError
 
-__all__ = ["deal", "stratified_split"]
+__all__ = ["check_generated", "deal", "stratified_split"]
 
 Ints = NDArray[np.int64]
 
@@ -148,6 +148,33 @@ def set_apart(
     own = None if groups is None else groups[rows]
     part = deal(labels[rows], own, [1 - share, share], seed + 1)
     return rows[part == 0], rows[part == 1]
+
+
+def check_generated(options: Mapping[str, Any], known: Collection[str]) -> None:
+    """Check the options of a generated dataset: names, and ``sizes`` of its three sets.
+
+    Args:
+        options: What was given.
+        known: Names of options beside ``sizes``.
+
+    Raises:
+        UnsupportedError: If a name is unknown.
+        ShapeError: If ``sizes`` is not three numbers of trees.
+
+    Example:
+        >>> check_generated({"sizes": [40, 10, 10]}, ["seed"])
+    """
+    names = sorted({"sizes", *known})
+    for name in options:
+        if name not in names:
+            raise UnsupportedError(f"option {name!r} is unknown: use {names}.")
+    sizes = options.get("sizes", (1, 0, 0))
+    three = isinstance(sizes, (list, tuple)) and len(sizes) == 3
+    if not three or not all(type(n) is int and n >= 0 for n in sizes):
+        raise ShapeError(
+            f"sizes={sizes!r} must be three whole numbers from 0: trees for training, validation "
+            "and test."
+        )
 
 
 def check_share(validation: float) -> None:

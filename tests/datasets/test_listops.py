@@ -12,7 +12,8 @@ from torch_geometric.loader import DataLoader
 
 from hsa_geo.datasets.listops import ListOps, draw_splits, read_listops, write_listops
 from hsa_geo.datasets.listops_notation import CLOSE, Expressions
-from hsa_geo.errors import BuilderError, FileFormatError, LabelError, UnsupportedError
+from hsa_geo.datasets.records import Records
+from hsa_geo.errors import BuilderError, FileFormatError, LabelError, ShapeError, UnsupportedError
 
 OPTIONS = {"sizes": [60, 20, 25], "max_leaves": 30, "max_depth": 3, "seed": 5}
 
@@ -79,6 +80,13 @@ def test_loaded_again(dataset):
 def test_unknown_options(tmp_path):
     with pytest.raises(UnsupportedError, match="option 'depth' is unknown"):
         ListOps(tmp_path, options={"depth": 3})
+
+
+@pytest.mark.parametrize("kind", [ListOps, Records])
+@pytest.mark.parametrize("sizes", [[5, -1, 0], "522", [5, 2], [5.0, 1, 1], 7, None])
+def test_sizes_that_are_none(tmp_path, kind, sizes):
+    with pytest.raises(ShapeError, match="must be three whole numbers"):
+        kind(tmp_path, options={"sizes": sizes})
 
 
 @pytest.mark.parametrize("layout", ["original", "lra"])
