@@ -186,7 +186,7 @@ def test_the_program(real_data, tmp_path):
     report = json.loads((tmp_path / "movie-glove" / "report.json").read_text())
     rows = {row["variant"]: row for row in report["tables"]["all"]}
     assert list(rows) == ["hsa", "flat", "tfidf"]
-    assert rows["tfidf"]["accuracy"] > 0.7
+    assert rows["tfidf"]["accuracy"] > 0.6  # a tenth of the texts
     assert rows["hsa"]["accuracy"] > 0.5
     assert rows["hsa"]["parameters"] > 50_000
     records = list((tmp_path / "movie-glove").glob("*/*.json"))

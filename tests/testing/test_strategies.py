@@ -117,7 +117,7 @@ def test_they_reach(strategy, wanted):
 def test_trees_of_signals_differ():
     signals = []
 
-    @settings(max_examples=30, derandomize=True, database=None)
+    @settings(max_examples=300, derandomize=True, database=None)
     @given(nested_signals())
     def collect(signal):
         signals.append(signal)
