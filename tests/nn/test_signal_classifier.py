@@ -350,7 +350,8 @@ def test_defaults_are_known_to_all():
     """So that one set of options serves a comparison."""
     options = {"energy": "dot", "values": "own", "qk_norm": False, "backend": "auto"}
     for attention in ATTENTIONS:
-        classifier(attention=attention, **options)(document(1))
+        told = classifier(attention=attention, **options)(document(1))
+        assert torch.equal(told, classifier(attention=attention)(document(1)))
 
 
 @pytest.mark.parametrize("attention", ["hsa", "flat"])
