@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 #: Format of the records; others are made anew.
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True, order=True)
@@ -103,6 +103,7 @@ def run_jobs(
     folder: Path,
     *,
     arguments: Iterable[Any] = (),
+    recipe: Callable[[Job], str] | None = None,
     workers: int = 2,
     console: Console | None = None,
 ) -> list[Record]:
@@ -116,6 +117,8 @@ def run_jobs(
         run: A function of a module, ``run(job, *arguments) -> Record``.
         folder: Where the records are kept; made if missing.
         arguments: Further arguments of ``run``; they are pickled.
+        recipe: What a job is made by; a record of another recipe is made anew.
+            (default: all records of the folder are of one recipe)
         workers: Processes at once.
         console: Where the progress bar goes. (default: none)
 
@@ -123,7 +126,8 @@ def run_jobs(
         The records, in the order of the jobs.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    done = {job: _read(folder / job.file, job) for job in jobs}
+    made_by = {job: recipe(job) if recipe else "" for job in jobs}
+    done = {job: _read(folder / job.file, job, made_by[job]) for job in jobs}
     todo = [job for job in jobs if done[job] is None]
     arguments = tuple(arguments)
     threads = max(1, (os.cpu_count() or 1) // workers)
@@ -143,7 +147,9 @@ def run_jobs(
 
         def alone(job: Job) -> Record:
             with ProcessPoolExecutor(1, mp_context=context) as process:
-                return process.submit(_work, run, job, folder, threads, arguments).result()
+                return process.submit(
+                    _work, run, job, folder, made_by[job], threads, arguments
+                ).result()
 
         futures = {pool.submit(alone, job): job for job in todo}
         bar = progress.add_task("runs", total=len(todo))
@@ -158,7 +164,12 @@ def run_jobs(
 
 
 def _work(
-    run: Callable[..., Record], job: Job, folder: Path, threads: int, arguments: tuple[Any, ...]
+    run: Callable[..., Record],
+    job: Job,
+    folder: Path,
+    recipe: str,
+    threads: int,
+    arguments: tuple[Any, ...],
 ) -> Record:
     """One run, in its process; its record is complete on disk, or not there."""
     torch.set_num_threads(threads)
@@ -168,16 +179,17 @@ def _work(
     record.peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux: KiB
     path = folder / job.file
     part = path.with_suffix(".part")
-    part.write_text(json.dumps({"schema": SCHEMA, **asdict(record)}), encoding="utf-8")
+    content = {"schema": SCHEMA, "recipe": recipe, **asdict(record)}
+    part.write_text(json.dumps(content), encoding="utf-8")
     part.replace(path)
     return record
 
 
-def _read(path: Path, job: Job) -> Record | None:
+def _read(path: Path, job: Job, recipe: str) -> Record | None:
     """The record of a finished job, None where there is none that can be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content.pop("schema") != SCHEMA:
+        if (content.pop("schema"), content.pop("recipe")) != (SCHEMA, recipe):
             return None
         record = Record(**content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

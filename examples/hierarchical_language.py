@@ -38,6 +38,8 @@ from hsa_geo.errors import HSAError
 
 #: HSA may be so much worse than flat attention and still count as good as it.
 MARGIN = 0.015
+#: The two that the test of equivalence compares.
+PAIR = ("hsa", "flat")
 #: Words of a document at which the table by length cuts.
 LENGTHS = (0, 25, 50, 100, 200, 500, 10**9)
 
@@ -56,6 +58,12 @@ def main() -> int:
         "--run-folds", type=positive, help="run only the first so many folds (default: all)"
     )
     parser.add_argument("--seeds", type=positive, help="number of seeds (default: 3)")
+    parser.add_argument(
+        "--pair-seeds",
+        type=positive,
+        help="number of seeds of HSA and of flat attention, which the test of equivalence compares "
+        "(default: as many as of the others)",
+    )
     parser.add_argument("--models", nargs="+", choices=[*VARIANTS, *BASELINES], metavar="MODEL")
     parser.add_argument("--ablations", action="store_true", help="run the ablations, too")
     parser.add_argument(
@@ -63,8 +71,10 @@ def main() -> int:
     )
     parser.add_argument("--workers", type=positive, default=min(2, os.cpu_count() or 1))
     args = parser.parse_args()
-    if args.quick and (args.seeds or args.run_folds):
-        parser.error("--quick runs one fold and one seed: leave --seeds and --run-folds out.")
+    if args.quick and (args.seeds or args.pair_seeds or args.run_folds):
+        parser.error(
+            "--quick runs one fold and one seed: leave --seeds, --pair-seeds and --run-folds out."
+        )
     console = Console(markup=False, emoji=False, highlight=False)
     try:
         return compare_models(args, console)
@@ -88,6 +98,7 @@ def compare_models(args: argparse.Namespace, console: Console) -> int:
     settings = Settings()
     folds = range(1 if args.quick else min(args.run_folds or args.folds, args.folds))
     seeds = range(1 if args.quick else args.seeds or 3)
+    pair_seeds = range(1 if args.quick else args.pair_seeds or len(seeds))
     names = args.models or [*MODELS, "tfidf", f"{args.features}_mean"]
     if args.ablations:
         names = [*names, *(name for name in ABLATIONS if name not in names)]
@@ -97,18 +108,23 @@ def compare_models(args: argparse.Namespace, console: Console) -> int:
 
     jobs = [
         Job(name, fold, seed)
-        for seed in seeds
+        for seed in range(max(len(seeds), len(pair_seeds)))
         for fold in folds
         for name in names
-        if name in VARIANTS or seed == 0  # baselines have no seed
+        # Baselines have no seed.
+        if seed in (pair_seeds if name in PAIR else seeds if name in VARIANTS else range(1))
     ]
     out = args.out / f"{args.task}-{args.features}"
-    folder = out / recipe_key(
-        settings, TASKS[args.task], VARIANTS, args.folds, args.quick, hsa_geo.__version__
-    )
+    folder = out / recipe_key(args.folds, args.quick, hsa_geo.__version__)
     arguments = (args.root, args.task, args.features, args.folds, settings, args.quick)
     records = run_jobs(
-        jobs, run, folder, arguments=arguments, workers=args.workers, console=console
+        jobs,
+        run,
+        folder,
+        arguments=arguments,
+        recipe=lambda job: recipe_key(settings, TASKS[args.task], VARIANTS.get(job.variant)),
+        workers=args.workers,
+        console=console,
     )
 
     titles = {name: VARIANTS[name].title for name in names if name in VARIANTS}
@@ -120,16 +136,17 @@ def compare_models(args: argparse.Namespace, console: Console) -> int:
     show(rows, f"{len(folds)} of {args.folds} folds, {len(seeds)} seed(s)", console)
     tables = {"all": rows}
     verdict = {}
-    if {"hsa", "flat"} <= set(names):
+    if set(PAIR) <= set(names):
         verdict = equivalence(rows, "hsa")
         console.print(verdict["text"])
-        tables |= by_length(corpus, records, ["hsa", "flat"], console)
+        tables |= by_length(corpus, records, list(PAIR), console)
     if "tfidf" in names:
         verdict["against TF-IDF"] = best_against(records, "tfidf", titles, group, console)
     report = {
         "task": args.task,
         "features": args.features,
         "folds": [len(folds), args.folds],
+        "seeds of HSA and flat attention": list(pair_seeds),
         "settings": asdict(settings) | dict(TASKS[args.task].settings),
         "equivalence": verdict,
         "seconds": time.perf_counter() - begin,

@@ -55,6 +55,22 @@ def test_runs_are_kept_and_not_repeated(tmp_path):
     assert [r.predicted for r in again] == [r.predicted for r in first]
 
 
+def test_a_record_of_another_recipe_is_made_anew(tmp_path):
+    jobs, made = [Job("a"), Job("b")], []
+    for second in ("x", "x", "y"):
+        recipes = {"a": "w", "b": second}
+        records = run_jobs(
+            jobs,
+            comparison_work.guess,
+            tmp_path,
+            arguments=(0.5,),
+            recipe=lambda job: recipes[job.variant],
+        )
+        made.append([record.parameters for record in records])
+    assert made[0] == made[1]
+    assert made[2][0] == made[1][0] and made[2][1] != made[1][1]
+
+
 def test_what_was_finished_before_a_failure_stays(tmp_path):
     jobs = [Job("a", fold) for fold in (0, 1)]
     with pytest.raises(RuntimeError, match="fold 1 breaks"):
