@@ -64,11 +64,12 @@ def test_a_record_of_another_recipe_is_made_anew(tmp_path):
             comparison_work.guess,
             tmp_path,
             arguments=(0.5,),
-            recipe=lambda job: recipes[job.variant],
+            recipe=lambda job, recipes=recipes: recipes[job.variant],
         )
         made.append([record.parameters for record in records])
     assert made[0] == made[1]
-    assert made[2][0] == made[1][0] and made[2][1] != made[1][1]
+    assert made[2][0] == made[1][0]
+    assert made[2][1] != made[1][1]
 
 
 def test_what_was_finished_before_a_failure_stays(tmp_path):
