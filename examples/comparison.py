@@ -97,6 +97,26 @@ def _plain(part: Any) -> Any:
     return asdict(part) if is_dataclass(part) and not isinstance(part, type) else str(part)
 
 
+def best_rates(records: list[Record]) -> dict[str, str]:
+    """The best rate of each variant, by mean validation accuracy.
+
+    Args:
+        records: Of jobs of the variants ``name@rate``, or of plain names.
+
+    Returns:
+        ``name@rate`` by name.
+    """
+    scores: dict[str, list[float]] = {}
+    for record in records:
+        scores.setdefault(record.variant, []).append(record.validation)
+    best: dict[str, str] = {}
+    for name, score in scores.items():
+        variant = name.partition("@")[0]
+        if variant not in best or np.mean(score) > np.mean(scores[best[variant]]):
+            best[variant] = name
+    return best
+
+
 def run_jobs(
     jobs: Sequence[Job],
     run: Callable[..., Record],

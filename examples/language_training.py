@@ -62,9 +62,13 @@ MODELS = {
     "hsa_windows": Variant("HSA, windows of 16 and 4", hierarchy="windows"),
     "hsa_random": Variant("HSA, random groups", hierarchy="random"),
     "flat": Variant("flat attention", "flat"),
-    "flat_structure": Variant("flat, told the hierarchy", "flat", model={"structure": True}),
     "deep_set": Variant("DeepSet", "deep_set"),
     "none": Variant("no attention", "none"),
+}
+
+#: Slow, so only run when asked for: the way between any two words is looked up.
+SLOW = {
+    "flat_structure": Variant("flat, told the hierarchy", "flat", model={"structure": True}),
 }
 
 #: What is varied, one thing at a time, for HSA and where it applies for flat attention.
@@ -86,7 +90,10 @@ ABLATIONS = {
     )
 }
 
-VARIANTS = MODELS | ABLATIONS
+#: What only HSA has.
+ABLATIONS["hsa_tie_key"] = Variant("HSA, tied to the keys alone", model={"tie": "key"})
+
+VARIANTS = MODELS | SLOW | ABLATIONS
 
 
 def settings_of(task: str, variant: Variant, base: Settings, quick: bool = False) -> Settings:

@@ -8,9 +8,10 @@ no attention; and against logistic regression of a bag of symbols.
 
     python examples/listops.py --task records
 
-Every variant is tried with each of ``--rates`` on the first seed; the learning rate with the best
-validation accuracy is used for all seeds.  Test trees are looked at once, at the end.  Every run
-has a process of its own and is kept in ``--out``; a command that was killed goes on.
+Every variant is tried with each of ``--rates`` on the first ``--tries`` seeds; the learning rate
+with the best mean validation accuracy is used for all seeds.  Test trees are looked at once, at
+the end.  Every run has a process of its own and is kept in ``--out``; a command that was killed
+goes on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from comparison import Job, Record, recipe_key, run_jobs
+from comparison import Job, Record, best_rates, recipe_key, run_jobs
 from comparison_table import markdown, rows_of, save_report, show
 from listops_runs import MODELS, Settings, load, run
 from rich.console import Console
@@ -46,6 +47,7 @@ def arguments(args: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--variants", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 3e-3])
+    parser.add_argument("--tries", type=int, default=2, help="seeds that every rate is tried with")
     parser.add_argument("--sizes", type=int, nargs=3, metavar=("TRAIN", "VALIDATION", "TEST"))
     parser.add_argument("--data", type=json.loads, help="options of the dataset, as JSON")
     for name in ("channels", "layers", "epochs", "budget"):
@@ -64,16 +66,6 @@ def settings_of(given: argparse.Namespace) -> Settings:
     return replace(TASKS[given.task], **changes)
 
 
-def best_rates(records: list[Record]) -> dict[str, Record]:
-    """For each variant its record of the best validation accuracy."""
-    best: dict[str, Record] = {}
-    for record in records:
-        variant = record.variant.partition("@")[0]
-        if variant not in best or record.validation > best[variant].validation:
-            best[variant] = record
-    return best
-
-
 def main(args: list[str] | None = None) -> None:
     """Run what has not been run, and print and write the table."""
     given = arguments(args)
@@ -81,7 +73,7 @@ def main(args: list[str] | None = None) -> None:
     settings = settings_of(given)
     root = Path(os.path.abspath(given.root))
     load(settings, root)  # built here, once
-    folder = given.out / f"{settings.task}-{recipe_key(settings, MODELS, hsa_geo.__version__)}"
+    folder = given.out / f"{settings.task}-{recipe_key(settings, hsa_geo.__version__)}"
 
     def records_of(jobs: list[Job]) -> list[Record]:
         return run_jobs(
@@ -89,19 +81,23 @@ def main(args: list[str] | None = None) -> None:
             run,
             folder,
             arguments=(root, settings),
+            recipe=lambda job: recipe_key(MODELS[job.variant.partition("@")[0]]),
             workers=given.workers,
             console=None if given.quiet else console,
         )
 
     tries = [
-        Job(f"{variant}@{rate:g}" if MODELS[variant][1] is not None else variant)
+        Job(f"{variant}@{rate:g}", 0, seed)
+        for seed in range(min(given.tries, given.seeds))
         for variant in given.variants
-        for rate in (given.rates if MODELS[variant][1] is not None else [0])
+        if MODELS[variant][1] is not None
+        for rate in given.rates
     ]
+    tries += [Job(variant) for variant in given.variants if MODELS[variant][1] is None]
     best = best_rates(records_of(tries))
     records = records_of(
         [
-            Job(best[variant].variant, 0, seed)
+            Job(best[variant], 0, seed)
             for seed in range(given.seeds)
             for variant in given.variants
             if seed == 0 or MODELS[variant][1] is not None  # one seed of the others says all
@@ -120,7 +116,7 @@ def main(args: list[str] | None = None) -> None:
         {settings.task: rows},
         range(given.seeds),
         settings=asdict(settings),
-        rates={variant: record.variant for variant, record in best.items()},
+        rates=best,
     )
     console.print(f"{folder / 'table.md'}, {folder / 'report.json'}")
 

@@ -6,9 +6,11 @@ that is told the hierarchy, DeepSet, no attention; and by TF-IDF with logistic r
 
     python examples/multimodal_pages.py --data grass --seeds 3
 
-Every run has a process of its own and is kept in ``--out``; a command that was killed goes on.
-Test items are looked at once, at the end; the epoch is chosen on validation items.  Whole groups
-of pages (sub-sections) are on one side, and are what the statistics draw.
+Every variant is tried with each of ``--rates`` on the first fold; the learning rate with the best
+validation accuracy is used for all folds and seeds.  Every run has a process of its own and is kept
+in ``--out``; a command that was killed goes on.  Test items are looked at once, at the end; the
+epoch is chosen on validation items.  Whole groups of pages (sub-sections) are on one side, and are
+what the statistics draw.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from comparison import Job, recipe_key, run_jobs
+from comparison import Job, Record, best_rates, recipe_key, run_jobs
 from comparison_table import markdown, rows_of, save_report, show
-from multimodal_runs import ATTENTIONS, MODALITIES, Settings, load, run
+from multimodal_runs import ATTENTIONS, BASELINES, MODALITIES, Settings, load, run
 from rich.console import Console
 
 import hsa_geo
@@ -38,9 +40,7 @@ TITLES = {
     f"{attention}-{which}": f"{_NAMES[attention]}, {_WHAT[which]}"
     for which in MODALITIES
     for attention in ATTENTIONS
-} | {"tfidf": "TF-IDF + logistic regression, words", "majority": "most common class"}
-#: One seed of these says all.
-_FIXED = ("tfidf", "majority")
+} | BASELINES
 
 
 def arguments(args: list[str] | None = None) -> argparse.Namespace:
@@ -58,7 +58,7 @@ def arguments(args: list[str] | None = None) -> argparse.Namespace:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(known, name))
     parser.add_argument("--limit", type=int, help="use so many items only, for a trial")
     parser.add_argument("--vectors", choices=("learned", "glove"), default=known.vectors)
-    parser.add_argument("--lr", type=float, default=known.lr)
+    parser.add_argument("--rates", type=float, nargs="+", default=[3e-3], help="learning rates")
     parser.add_argument("--dropout", type=float, default=known.dropout)
     return parser.parse_args(args)
 
@@ -71,23 +71,37 @@ def main(args: list[str] | None = None) -> None:
         **{key: value for key, value in vars(given).items() if key in asdict(Settings())}
     )
     data = load(given.root, settings)  # built here, once
-    jobs = [
-        Job(variant, fold, seed)
-        for seed in range(given.seeds)
-        for fold in range(settings.folds)
-        for variant in given.variants
-        if seed == 0 or variant not in _FIXED
-    ]
-    folder = given.out / f"{settings.data}-{recipe_key(settings, ATTENTIONS, hsa_geo.__version__)}"
+    folder = given.out / f"{settings.data}-{recipe_key(settings, hsa_geo.__version__)}"
     root = os.path.abspath(given.root)
-    records = run_jobs(
-        jobs,
-        run,
-        folder,
-        arguments=(root, settings),
-        workers=given.workers,
-        console=None if given.quiet else console,
+
+    def records_of(jobs: list[Job]) -> list[Record]:
+        return run_jobs(
+            jobs,
+            run,
+            folder,
+            arguments=(root, settings),
+            recipe=lambda job: recipe_key(ATTENTIONS.get(job.variant.partition("-")[0])),
+            workers=given.workers,
+            console=None if given.quiet else console,
+        )
+
+    trained = [variant for variant in given.variants if variant not in BASELINES]
+    best = {variant: f"{variant}@{given.rates[0]:g}" for variant in trained}
+    if len(given.rates) > 1:
+        best = best_rates(
+            records_of([Job(f"{name}@{rate:g}") for name in trained for rate in given.rates])
+        )
+    records = records_of(
+        [
+            Job(best.get(variant, variant), fold, seed)
+            for seed in range(given.seeds)
+            for fold in range(settings.folds)
+            for variant in given.variants
+            if seed == 0 or variant in trained  # one seed of the others says all
+        ]
     )
+    for record in records:
+        record.variant = record.variant.partition("@")[0]
     items = np.unique(np.concatenate([record.items for record in records]))
     group = data.column("group_id").numpy()[items]
     reference = next(v for v in ("hsa-both", *given.variants) if v in given.variants)
@@ -99,6 +113,7 @@ def main(args: list[str] | None = None) -> None:
         {settings.data: rows},
         range(given.seeds),
         settings=asdict(settings),
+        rates=best,
         classes=list(data.classes),
         items=len(items),
         groups=len(np.unique(group)),

@@ -31,6 +31,11 @@ ATTENTIONS = {
     "deep_set": {"attention": "deep_set"},
     "none": {"attention": "none"},
 }
+BASELINES = {
+    "tfidf": "TF-IDF + logistic regression, words",
+    "glove_mean": "mean of GloVe + logistic regression, words",
+    "majority": "most common class",
+}
 MODALITIES = {"both": ("word", "image"), "text": ("word",), "image": ("image",)}
 
 
@@ -52,7 +57,6 @@ class Settings:
     epochs: int = 20
     patience: int = 6
     budget: int = 2048  # leaves of a step
-    lr: float = 3e-3
     weight_decay: float = 0.05
 
 
@@ -129,10 +133,11 @@ def encoders(
 
 
 def run(job: Job, root: str, settings: Settings) -> Record:
-    """Train and test one variant, ``<attention>-<modalities>`` or ``tfidf``, on one fold."""
-    if job.variant in ("tfidf", "majority"):
+    """Train and test ``<attention>-<modalities>@<rate>``, or a baseline, on one fold."""
+    if job.variant in BASELINES:
         return baseline(job, root, settings)
-    attention, which = job.variant.split("-")
+    variant, rate = job.variant.split("@")
+    attention, which = variant.split("-")
     modalities = MODALITIES[which]
     data = load(root, settings)
     train, validation, test = split_of(data, settings, job.fold)
@@ -161,7 +166,7 @@ def run(job: Job, root: str, settings: Settings) -> Record:
         patience=settings.patience,
         budget=settings.budget,
         bucketing=8,
-        lr=settings.lr,
+        lr=float(rate),
         weight_decay=settings.weight_decay,
         seed=job.seed,
         device="cpu",
@@ -200,7 +205,8 @@ def predict(model: nn.Module, trees: list[SignalTree], budget: int) -> list[int]
 
 
 def baseline(job: Job, root: str, settings: Settings) -> Record:
-    """TF-IDF of one and two words with logistic regression, or the most common class.
+    """TF-IDF of one and two words or mean word vectors with logistic regression, or the most common
+    class.
 
     The words are those that the models see.  How strongly the regression is held back is chosen
     on the validation items.
@@ -208,6 +214,7 @@ def baseline(job: Job, root: str, settings: Settings) -> Record:
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
     data = load(root, settings)
     parts = split_of(data, settings, job.fold)
@@ -216,19 +223,30 @@ def baseline(job: Job, root: str, settings: Settings) -> Record:
     if job.variant == "majority":
         said = np.full(len(parts[2]), np.bincount(labels[0]).argmax())
     else:
-        texts = [[_text(data, row, settings.max_words) for row in part] for part in parts]
+        table = _glove(root, tuple(data.vocabulary)) if job.variant == "glove_mean" else None
+
+        def features() -> tuple[Any, ...]:
+            if table is None:
+                pairs = {"ngram_range": (1, 2), "min_df": 2, "sublinear_tf": True}
+                return (TfidfVectorizer(token_pattern=r"\S+", **pairs),)
+            return FunctionTransformer(np.asarray), StandardScaler()
+
+        def given(row: int) -> Any:
+            words = _words(data, row, settings.max_words)
+            if table is None:
+                return " ".join(data.vocabulary[word] for word in words)
+            known = table[words][table[words].any(1)]  # words without a vector have zeros
+            return (known.sum(0) / max(1, len(known))).numpy()
+
+        inputs = [[given(row) for row in part] for part in parts]
         best: Any = None
-        for strength in (1.0, 10.0, 100.0):
-            model = make_pipeline(
-                TfidfVectorizer(
-                    token_pattern=r"\S+", ngram_range=(1, 2), min_df=2, sublinear_tf=True
-                ),
-                LogisticRegression(C=strength, max_iter=1000),
-            ).fit(texts[0], labels[0])
-            value = float(model.score(texts[1], labels[1]))
+        for strength in (0.01, 0.1, 1.0, 10.0, 100.0):
+            regression = LogisticRegression(C=strength, max_iter=1000)
+            model = make_pipeline(*features(), regression).fit(inputs[0], labels[0])
+            value = float(model.score(inputs[1], labels[1]))
             if best is None or value > score:
                 best, score = model, value
-        said = best.predict(texts[2])
+        said = best.predict(inputs[2])
         parameters = int(best[-1].coef_.size)
     return Record(
         job.variant,
@@ -242,8 +260,7 @@ def baseline(job: Job, root: str, settings: Settings) -> Record:
     )
 
 
-def _text(data: StoredTrees, row: int, max_words: int) -> str:
+def _words(data: StoredTrees, row: int, max_words: int) -> list[int]:
     tree = data[int(row)]
     allowed = tree.word_index.unique()[:max_words]
-    shown = tree.word_x[torch.isin(tree.word_index, allowed)].tolist()
-    return " ".join(data.vocabulary[word] for word in shown)
+    return tree.word_x[torch.isin(tree.word_index, allowed)].tolist()

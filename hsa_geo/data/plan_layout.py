@@ -1,4 +1,4 @@
-"""What a plan knows about its slots by row, level and bucket, computed when first asked for."""
+"""What a plan knows about its slots by row, level, bucket and leaf, computed when asked for."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ import torch
 from torch import Tensor
 
 from hsa_geo.data.buckets import Bucket, make_buckets
+from hsa_geo.data.reach import (
+    Reach,
+    ReachBlock,
+    ReachLists,
+    reach_blocks,
+    reach_lists,
+    reach_pairs,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -38,7 +46,7 @@ def lasting(build: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 class PlanLayout(Base):
-    """Part of :class:`~hsa_geo.data.TreePlan`: where the ``"block"`` backend finds things."""
+    """Part of :class:`~hsa_geo.data.TreePlan`: where the backends find things."""
 
     @cached_property
     @lasting
@@ -95,6 +103,24 @@ class PlanLayout(Base):
             low, high = self.level_slots[level], self.level_slots[level + 1]
             share[low:high] += share[self.group_parent[self.slot_group[low:high]]]
         return share
+
+    @cached_property
+    @lasting
+    def reach_lists(self) -> ReachLists:
+        """What the leaves of each group reach; see :mod:`hsa_geo.data.reach`."""
+        return reach_lists(self)
+
+    @cached_property
+    @lasting
+    def reach(self) -> Reach:
+        """Every pair of a leaf and a sibling of itself or of an ancestor, one by one."""
+        return reach_pairs(self)
+
+    @cached_property
+    @lasting
+    def reach_blocks(self) -> tuple[ReachBlock, ...]:
+        """Groups of leaves and what they reach, padded."""
+        return reach_blocks(self)
 
     @cached_property
     @lasting

@@ -26,6 +26,7 @@ _OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "values": ("own", ("hsa", "flat")),
     "attention_dropout": (0.0, ("hsa", "flat")),
     "backend": ("auto", ("hsa",)),
+    "tie": ("block", ("hsa",)),
 }
 
 
@@ -52,7 +53,7 @@ def encoder_options(
             and by the way between them (:class:`~hsa_geo.nn.AncestorBias`).
             (default: :obj:`False`)
         **options: ``energy``, ``qk_norm``, ``values``, ``attention_dropout`` (default: ``0.0``) of
-            HSA and flat attention, ``backend`` of HSA.
+            HSA and flat attention, ``backend`` and ``tie`` of HSA.
 
     Returns:
         The arguments.

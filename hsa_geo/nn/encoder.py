@@ -100,7 +100,7 @@ class HSAEncoder(nn.Module):
         backend (str): As in :func:`~hsa_geo.ops.hsa_attention`. (default: ``"auto"``)
         conv (callable, optional): Makes each block's layer in place of HSAConv, whose options
             (``position_channels``, ``energy``, ``qk_norm``, ``backend``, ``attention_dropout``,
-            ``values``) are then refused. (default: :obj:`None`)
+            ``values``, ``tie``) are then refused. (default: :obj:`None`)
         attention_dropout (float, optional): Dropout of attention. (default: as ``dropout``)
         final_norm (bool): LayerNorm of the output, which the residual branches of a pre-norm
             stack leave without one. (default: :obj:`True`)
@@ -110,6 +110,7 @@ class HSAEncoder(nn.Module):
             :class:`~hsa_geo.nn.PositionEmbedding` of ``position_channels``; needed e.g. where
             siblings form a graph (:class:`~hsa_geo.nn.GraphPosition`). (default: :obj:`None`)
         values (str): ``"own"`` or ``"keys"``, as in HSAConv. (default: ``"own"``)
+        tie (str): ``"block"`` or ``"key"``, as in HSAConv. (default: ``"block"``)
 
     Shapes:
         - **input:** :math:`(N, C)` and a tree or batch of trees
@@ -144,6 +145,7 @@ class HSAEncoder(nn.Module):
         zero_init: bool = False,
         position: Callable[[], nn.Module] | None = None,
         values: str = "own",
+        tie: str = "block",
     ) -> None:
         super().__init__()
         if heads < 1 or channels < 1 or channels % heads:
@@ -161,6 +163,7 @@ class HSAEncoder(nn.Module):
             "attention_dropout": (attention_dropout, None),
             "position": (position, None),
             "values": (values, "own"),
+            "tie": (tie, "block"),
         }
         given = {name: value for name, (value, default) in options.items() if value != default}
         if conv is not None and given:
@@ -198,6 +201,7 @@ class HSAEncoder(nn.Module):
                 position=position() if position else embedding(),
                 backend=backend,
                 values=values,
+                tie=tie,
             )
 
         make = conv or hsa_conv

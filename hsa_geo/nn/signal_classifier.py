@@ -66,7 +66,7 @@ class SignalClassifier(nn.Module):
             (default: :obj:`True`)
         **options: Of HSA and flat attention: ``energy`` (``"dot"``, ``"l2"``), ``qk_norm``,
             ``values`` (``"own"``, ``"keys"``) and ``attention_dropout`` (default: ``0.0``); of HSA:
-            ``backend``.
+            ``backend`` and ``tie`` (``"block"``, ``"key"``).
 
     Shapes:
         - **input:** a :class:`~hsa_geo.data.SignalTree` or a batch of them, and ids of nodes

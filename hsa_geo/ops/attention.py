@@ -15,6 +15,7 @@ from hsa_geo.ops.block import BlockPasses
 from hsa_geo.ops.dynamic import Passes, Solution, solve
 from hsa_geo.ops.edge import EdgePasses, sibling_shares
 from hsa_geo.ops.fused import fused_attention
+from hsa_geo.ops.fused_key import fused_key_attention
 from hsa_geo.ops.inputs import (
     Dropout,
     Inputs,
@@ -25,6 +26,7 @@ from hsa_geo.ops.inputs import (
     is_number,
     query_energy,
 )
+from hsa_geo.ops.key_tied import KeySolution, key_input, solve_by_blocks, solve_by_edges
 from hsa_geo.ops.segment import segment_expand
 
 __all__ = [
@@ -41,12 +43,16 @@ __all__ = [
 class AttentionWeights:
     """The matrix Theta in compact form: one weight per ordered sibling pair and per leaf.
 
+    With ``tie="key"`` a pair is a leaf and a sibling of itself or of one of its ancestors.
+
     Attributes:
-        pair_nodes: ``[2, P]``, node ids of B and C of every ordered sibling pair.
+        pair_nodes: ``[2, P]``, node ids of B and C of every ordered sibling pair; for
+            ``tie="key"`` ``[2, Q]``, those of the leaf and of C.
         pair: ``[P, H]``, theta_ij of every leaf i under B and j under C (of each copy, where a
-            leaf counts several times).
+            leaf counts several times); for ``tie="key"`` ``[Q, H]``.
         leaf: ``[N, H]``, theta_ii of every leaf (of all its copies together).
         plan: The plan they belong to.
+        tie: ``"block"`` or ``"key"``.
 
     Example:
         >>> from hsa_geo.data import SignalTree
@@ -60,6 +66,7 @@ class AttentionWeights:
     pair: Tensor
     leaf: Tensor
     plan: TreePlan
+    tie: str = "block"
 
     def to_dense(self) -> Tensor:
         """Theta as ``[H, N, N]``; zero between leaves of different trees; copies of a leaf added.
@@ -71,7 +78,7 @@ class AttentionWeights:
             >>> attention_weights(q, q, tree).to_dense().tolist()
             [[[0.5, 0.5], [0.5, 0.5]]]
         """
-        return _dense(self.pair, self.leaf, self.plan)
+        return _dense(self)
 
 
 def hsa_attention(
@@ -109,10 +116,14 @@ def hsa_attention(
         energy: ``"dot"`` for q . k * scale, ``"l2"`` for -\|q - k\|^2 * scale / 2.
             (default: ``"dot"``)
         scale: Factor of q . k. (default: :math:`1/\sqrt{D}`)
-        tie: ``"block"``; others are refused. (default: ``"block"``)
+        tie: ``"block"``: all leaves under B share their weights on all leaves under a sibling C,
+            in O(M b^2); or ``"key"``: every leaf has its own weight on all leaves under C, in
+            O(N b log N), never further from softmax attention, and with an energy
+            :math:`-\tfrac{1}{N} \sum_i \log Z_i`. (default: ``"block"``)
         causal: :obj:`False`; :obj:`True` is refused. (default: :obj:`False`)
-        dropout: Probability to drop a block of Theta, drawn per ordered sibling pair and head
-            and per leaf and head; kept ones are scaled by 1 / (1 - p). (default: ``0.0``)
+        dropout: Probability to drop a block of Theta, drawn per ordered sibling pair (for
+            ``tie="key"`` per leaf and C) and head, and per leaf and head; kept ones are scaled by
+            1 / (1 - p). (default: ``0.0``)
         backend: ``"numba"`` (compiled kernels, on the CPU), ``"block"``
             (padded blocks, matrix products), ``"edge"`` (message passing, one message per pair),
             or ``"auto"``: the first of these that the machine has. (default: ``"auto"``)
@@ -123,7 +134,7 @@ def hsa_attention(
 
     Raises:
         ShapeError: If a shape, dtype, device or option does not fit.
-        UnsupportedError: For ``causal=True`` or another ``tie``.
+        UnsupportedError: For ``causal=True`` or an unknown ``tie``.
 
     Example:
         >>> from hsa_geo.data import SignalTree
@@ -176,7 +187,8 @@ def outputs(
     x = check_inputs(q, k, v, tree, mask=mask, backend=backend, **options)
     mask = _mask_for(x, mask, dropout)
     with torch.autocast(device_type=q.device.type, enabled=False):
-        out, phi = fused_attention(x, mask)
+        fused = fused_key_attention if x.tie == "key" else fused_attention
+        out, phi = fused(x, mask)
         if energies and x.l2:
             phi = phi + query_energy(x)
         return out, phi if energies else phi[:0]
@@ -193,7 +205,7 @@ def attend(
     passes: Passes | None = None,
     backend: str = "auto",
     **options: Any,
-) -> Solution:
+) -> Solution | KeySolution:
     """Everything the dynamic program finds; :func:`hsa_attention` returns its ``out``.
 
     Args:
@@ -218,19 +230,31 @@ def attend(
     """
     inputs = check_inputs(q, k, v, tree, mask=mask, backend=backend, **options)
     mask = _mask_for(inputs, mask, dropout)
-    if passes is None:
-        passes = _edge_passes() if backend == "edge" else BlockPasses()
     with torch.autocast(device_type=q.device.type, enabled=False):
-        solution = solve(inputs, passes, mask)
+        solution: Solution | KeySolution
+        if inputs.tie == "key":
+            solution = _solve_key(inputs, mask, passes, backend)
+        else:
+            if passes is None:
+                passes = _edge_passes() if backend == "edge" else BlockPasses()
+            solution = solve(inputs, passes, mask)
         if inputs.l2:
             solution = replace(solution, phi=solution.phi + query_energy(inputs))
         return solution
 
 
+def _solve_key(x: Inputs, mask: Dropout | None, passes: Passes | None, backend: str) -> KeySolution:
+    """Key-tied attention by a backend."""
+    if backend != "edge":
+        return solve_by_blocks(key_input(x, mask), x.plan)
+    passes = passes if isinstance(passes, EdgePasses) else _edge_passes()
+    return solve_by_edges(key_input(x, mask), x.plan, passes.reach)
+
+
 def _mask_for(x: Inputs, mask: Dropout | None, dropout: float) -> Dropout | None:
     """The given mask in the dtype of the computation, or one drawn here."""
     if mask is None:
-        return dropout_mask(x.plan, x.query.size(1), dropout, x.query)
+        return dropout_mask(x.plan, x.query.size(1), dropout, x.query, x.tie)
     return mask[0].to(x.query.dtype), mask[1].to(x.query.dtype)
 
 
@@ -249,7 +273,7 @@ def attention_weights(
         k: Keys ``[N, H, D]``.
         tree: As in :func:`hsa_attention`.
         mask: A given dropout mask, applied to the weights. (default: :obj:`None`)
-        **options: ``pos``, ``bias``, ``energy``, ``scale``, ``backend`` of
+        **options: ``pos``, ``bias``, ``energy``, ``scale``, ``tie``, ``backend`` of
             :func:`hsa_attention`.
 
     Returns:
@@ -267,11 +291,21 @@ def attention_weights(
     """
     _refuse_dropout(options, "draw a mask with hsa_geo.ops.inputs.dropout_mask and give mask=")
     plan = as_plan(tree)
+    if options.get("tie") == "key":  # blocks keep no weights
+        options["backend"] = "edge"
     return weights_of(attend(q, k, None, plan, mask=mask, **options), plan, mask)
 
 
-def weights_of(solution: Solution, plan: TreePlan, mask: Dropout | None) -> AttentionWeights:
-    """The weights of a solution: theta_ij = c_A a_BC / |C|."""
+def weights_of(
+    solution: Solution | KeySolution, plan: TreePlan, mask: Dropout | None
+) -> AttentionWeights:
+    """The weights of a solution: theta_ij = c_A a_BC / |C|, or what leaf i gives to C, over |C|."""
+    if isinstance(solution, KeySolution):
+        reach = plan.reach
+        pair = solution.share / plan.mass[reach.slot].to(solution.share.dtype)[:, None]
+        pair = pair if mask is None else pair * mask[0]
+        nodes = plan.slot_bottom[plan.row_slot[reach.row]], plan.slot_top[reach.slot]
+        return AttentionWeights(torch.stack(nodes), pair, solution.own, plan, "key")
     pairs = plan.pairs
     share, _ = sibling_shares(solution.sibling, plan)
     leave = segment_expand(solution.leave, pairs.ptr, len(share))
@@ -289,7 +323,7 @@ def attention_matrix(q: Tensor, k: Tensor, tree: Any, **options: Any) -> Tensor:
         q: Queries ``[N, H, D]``.
         k: Keys ``[N, H, D]``.
         tree: As in :func:`hsa_attention`.
-        **options: ``pos``, ``bias``, ``energy``, ``scale``, ``backend`` of
+        **options: ``pos``, ``bias``, ``energy``, ``scale``, ``tie``, ``backend`` of
             :func:`hsa_attention`.
 
     Returns:
@@ -318,7 +352,7 @@ def tree_energy(q: Tensor, k: Tensor, tree: Any, **options: Any) -> Tensor:
         q: Queries ``[N, H, D]``.
         k: Keys ``[N, H, D]``.
         tree: As in :func:`hsa_attention`.
-        **options: ``pos``, ``bias``, ``energy``, ``scale``, ``backend`` of
+        **options: ``pos``, ``bias``, ``energy``, ``scale``, ``tie``, ``backend`` of
             :func:`hsa_attention`.
 
     Returns:
@@ -345,20 +379,26 @@ def _refuse_dropout(options: dict[str, Any], remedy: str) -> None:
             raise UnsupportedError(f"{name}={options[name]} is not available here: {remedy}.")
 
 
-def _dense(pair: Tensor, leaf: Tensor, plan: TreePlan) -> Tensor:
+def _dense(weights: AttentionWeights) -> Tensor:
     """Spread pair and leaf weights over leaf pairs: N (N - 1) of them, one sibling pair each."""
-    n, pairs = plan.num_leaves, plan.pairs
-    own = torch.diag_embed(leaf.t())  # [H, N, N]
+    pair, plan = weights.pair, weights.plan
+    n = plan.num_leaves
+    own = torch.diag_embed(weights.leaf.t())  # [H, N, N]
     if plan.num_pairs == 0:
         return own
-    rows, columns = plan.count[pairs.target], plan.count[pairs.source]
+    if weights.tie == "key":
+        reach = plan.reach
+        target, source, order = plan.row_slot[reach.row], reach.slot, None
+    else:
+        target, source, order = plan.pairs.target, plan.pairs.source, plan.pairs.public
+    rows, columns = plan.count[target], plan.count[source]
     area = rows * columns
     of = torch.repeat_interleave(area)  # sibling pair of each leaf pair
     place = torch.arange(len(of), device=plan.device) - (area.cumsum(0) - area)[of]
-    i = plan.leaf_start[pairs.target][of] + place // columns[of]
-    j = plan.leaf_start[pairs.source][of] + place % columns[of]
+    i = plan.leaf_start[target][of] + place // columns[of]
+    j = plan.leaf_start[source][of] + place % columns[of]
     public = torch.full((n, n), -1, device=plan.device)
-    public[plan.leaf_order[i], plan.leaf_order[j]] = pairs.public[of]
+    public[plan.leaf_order[i], plan.leaf_order[j]] = of if order is None else order[of]
     others = torch.where(public >= 0, pair[public.clamp(min=0)].permute(2, 0, 1), 0.0)
     if plan.leaf_weight is not None:
         others = others * plan.leaf_weight.to(pair.dtype)

@@ -32,7 +32,7 @@ from hsa_geo.data.plan import TreePlan
 from hsa_geo.ops.edge import SiblingInput, by_level, level_parents, level_ptr, place
 from hsa_geo.ops.inputs import Dropout, Inputs
 
-__all__ = ["Passes", "Solution", "solve"]
+__all__ = ["Passes", "Solution", "own_scores", "solve"]
 
 
 class Passes(Protocol):
@@ -112,7 +112,7 @@ def solve(x: Inputs, passes: Passes, mask: Dropout | None = None) -> Solution:
     out, log_sum = passes.sibling(sibling, plan)  # [S - B, H, Dv], [S - B, H]
 
     # Up: f of every slot, log Z of every non-root slot.
-    f_leaves = by_level(_own_scores(x), plan.level_leaves)  # [N, H] in slot order
+    f_leaves = by_level(own_scores(x), plan.level_leaves)  # [N, H] in slot order
     outside = by_level(log_sum, plan.level_slots[1:])
     f_level: list[Tensor] = []
     log_z_level: list[Tensor] = []
@@ -164,7 +164,7 @@ def _log_add(a: Tensor, b: Tensor) -> Tensor:
     return top + ((a - top).exp() + (b - top).exp()).log()
 
 
-def _own_scores(x: Inputs) -> Tensor:
+def own_scores(x: Inputs) -> Tensor:
     """``s_ii`` of every leaf ``[N, H]`` in slot order."""
     plan = x.plan
     own = (x.query * x.key).sum(-1) * x.scale

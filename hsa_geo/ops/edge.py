@@ -15,6 +15,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from hsa_geo.data.plan import TreePlan
+from hsa_geo.ops.reach_pass import ReachPass
 from hsa_geo.ops.segment import segment_expand, segment_max, segment_sum
 
 __all__ = [
@@ -220,7 +221,10 @@ class DownwardPass(MessagePassing):
 
 
 class EdgePasses(torch.nn.Module):
-    """The three passes of the ``"edge"`` backend; no parameters.
+    """The passes of the ``"edge"`` backend; no parameters.
+
+    ``upward``, ``sibling`` and ``downward`` are block-tied attention; ``reach`` is the move of
+    key-tied attention, from the slots that a leaf reaches to the leaf.
 
     Example:
         >>> from hsa_geo.data import SignalTree
@@ -235,6 +239,7 @@ class EdgePasses(torch.nn.Module):
         self.upward = UpwardPass()
         self.sibling = SiblingPass()
         self.downward = DownwardPass()
+        self.reach = ReachPass()
 
     def means(self, xs: tuple[Tensor, ...], plan: TreePlan) -> tuple[Tensor, ...]:
         """Means over the leaves under every slot: each ``[N, ..., D]`` to ``[S, ..., D]``."""

@@ -17,7 +17,7 @@ from hsa_geo.ops.block import BlockPasses
 from hsa_geo.ops.dynamic import solve
 from hsa_geo.ops.inputs import Dropout, Inputs
 
-__all__ = ["fused_attention"]
+__all__ = ["fused_attention", "is_batched", "like_bias"]
 
 
 def fused_attention(x: Inputs, mask: Dropout | None = None) -> tuple[Tensor, Tensor]:
@@ -90,17 +90,17 @@ class _Fused(torch.autograd.Function):
         grad = torch.zeros_like(saved.result) if grad is None else grad
         if grad_phi is None:
             grad_phi = q.new_zeros(ctx.plan.num_trees, q.size(1))
-        if torch.is_grad_enabled() or _is_batch(grad) or _is_batch(grad_phi):
+        if torch.is_grad_enabled() or is_batched(grad) or is_batched(grad_phi):
             # create_graph=True, or is_grads_batched=True, which hands over many gradients at once
             mask = None if pairs is None else (pairs, own)
             inputs = Inputs(q, k, v, term, pos, bias, ctx.plan, ctx.scale, l2=False)
             return *_differentiable(inputs, mask, grad, grad_phi), None, None
         call = Call(q, k, v, packed, term, pos, bias, pairs, own, ctx.scale)
         to = backward(call, saved, grad, grad_phi)
-        return *to[:5], _like_bias(to.bias, bias), None, None
+        return *to[:5], like_bias(to.bias, bias), None, None
 
 
-def _is_batch(grad: Tensor) -> bool:
+def is_batched(grad: Tensor) -> bool:
     """Whether a gradient stands for many, as in a vectorised Jacobian."""
     return bool(torch._C._functorch.is_legacy_batchedtensor(grad))
 
@@ -128,7 +128,7 @@ def _differentiable(
     return [found.get(name) for name in names]
 
 
-def _like_bias(grad: Tensor | None, bias: Tensor | None) -> Tensor | None:
+def like_bias(grad: Tensor | None, bias: Tensor | None) -> Tensor | None:
     """The gradient of a bias ``[P, H]`` as that of one which all heads share, if it is one."""
     if grad is None or bias is None:
         return None
@@ -248,7 +248,7 @@ def _backward(ctx: Any, grad_phi: Tensor | None, grad: Tensor | None, *_: Any) -
         *(to_q, to_k, to_v, None),
         None if term is None else to_term,
         None if pos is None else to_pos,
-        _like_bias(to_bias, bias),
+        like_bias(to_bias, bias),
         *(None, None, None),
     )
 

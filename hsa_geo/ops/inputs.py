@@ -25,6 +25,7 @@ from hsa_geo.ops.packed import (
 
 __all__ = [
     "BACKENDS",
+    "TIES",
     "Dropout",
     "Inputs",
     "as_plan",
@@ -40,6 +41,8 @@ __all__ = [
 
 #: Names accepted by ``backend=``; ``"auto"`` picks the fastest that supports the call.
 BACKENDS = ("auto", "numba", "block", "edge")
+#: Names accepted by ``tie=``.
+TIES = ("block", "key")
 
 Dropout = tuple[Tensor, Tensor]
 
@@ -58,6 +61,7 @@ class Inputs:
         plan: The plan.
         scale: Factor of q . k.
         l2: Whether the energy is "l2".
+        tie: ``"block"`` or ``"key"``.
     """
 
     query: Tensor
@@ -69,6 +73,7 @@ class Inputs:
     plan: TreePlan
     scale: float
     l2: bool
+    tie: str = "block"
 
 
 def is_number(value: Any) -> bool:
@@ -159,7 +164,8 @@ def check_inputs(
 ) -> Inputs:
     """Check the arguments of :func:`~hsa_geo.ops.hsa_attention` and bring them to one dtype."""
     refuse_transforms(q, k, v, pos, bias)  # first: a plan made within would be broken outside
-    plan = as_plan(tree, q if isinstance(q, Tensor) and is_fused(backend, q) else None)
+    packed = tie == "block" and isinstance(q, Tensor) and is_fused(backend, q)
+    plan = as_plan(tree, q if packed else None)
     if energy not in ("dot", "l2"):
         raise ShapeError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
     if backend not in BACKENDS:
@@ -173,8 +179,8 @@ def check_inputs(
             "causal=True is not available: block tying would let a leaf see later ones; use "
             "causal=False."
         )
-    if tie != "block":
-        raise UnsupportedError(f"tie={tie!r} is not available: use tie='block'.")
+    if tie not in TIES:
+        raise UnsupportedError(f"tie={tie!r} is unknown: use one of {TIES}.")
 
     if scale is not None and not (is_number(scale) and math.isfinite(scale)):
         raise ShapeError(
@@ -227,10 +233,15 @@ def check_inputs(
         raise ShapeError("mask holds something else than two tensors: give [pairs, H] and [N, H].")
     if mask is not None and not inside:
         shapes = [list(t.shape) for t in mask]
+        if tie == "key":
+            pairs = plan.reach_lists.num_pairs
         if shapes != [[pairs, heads], [n, heads]]:
+            what = (
+                "ordered sibling pairs" if tie == "block" else "pairs of a leaf and what it reaches"
+            )
             raise ShapeError(
-                f"mask has shapes {shapes}: give [pairs, H] and [N, H] with {pairs} ordered "
-                f"sibling pairs, N={n} and H={heads}."
+                f"mask has shapes {shapes}: give [pairs, H] and [N, H] with {pairs} {what}, N={n} "
+                f"and H={heads}."
             )
 
     wide = any(t.dtype == torch.float64 for t in given.values())
@@ -252,6 +263,7 @@ def check_inputs(
         plan=plan,
         scale=scale,
         l2=energy == "l2",
+        tie=tie,
     )
 
 
@@ -276,20 +288,24 @@ def query_energy(x: Inputs) -> Tensor:
     return norm.new_zeros(roots, norm.size(1)).index_add(0, tree, norm)
 
 
-def dropout_mask(plan: TreePlan, heads: int, p: float, like: Tensor) -> Dropout | None:
+def dropout_mask(
+    plan: TreePlan, heads: int, p: float, like: Tensor, tie: str = "block"
+) -> Dropout | None:
     """A random mask over the blocks of Theta.
 
     One entry per (ordered sibling pair, head) in public order and one per (leaf, head) for its
-    own weight; kept entries are 1 / (1 - p), dropped ones 0.  ``p = 1`` gives zeros.
+    own weight; kept entries are 1 / (1 - p), dropped ones 0.  ``p = 1`` gives zeros.  With the tie
+    ``"key"`` blocks are narrower: one entry per (leaf, slot that it reaches, head).
 
     Args:
         plan: The plan.
         heads: Number of heads H.
         p: Probability to drop an entry, 0 to 1.
         like: Tensor whose dtype and device the mask takes.
+        tie: As in :func:`~hsa_geo.ops.hsa_attention`. (default: ``"block"``)
 
     Returns:
-        ``([P, H], [N, H])``, or None for ``p = 0``.
+        ``([P, H], [N, H])``, or ``([Q, H], [N, H])`` for ``tie="key"``, or None for ``p = 0``.
 
     Raises:
         ShapeError: If ``p`` is no number between 0 and 1.
@@ -311,4 +327,5 @@ def dropout_mask(plan: TreePlan, heads: int, p: float, like: Tensor) -> Dropout 
         ones = torch.ones(rows, heads, dtype=compute, device=like.device)
         return torch.nn.functional.dropout(ones, p, training=True)
 
-    return draw(num_pairs(plan)), draw(plan.num_leaves)
+    pairs = plan.reach_lists.num_pairs if tie == "key" else num_pairs(plan)
+    return draw(pairs), draw(plan.num_leaves)

@@ -27,6 +27,8 @@ Arguments that the functions share:
   for :math:`-\tfrac{scale}{2} |q_i - k_j|^2 + e(A') \cdot e(B')`, where :math:`A', B'` are the
   siblings above i and j (the leaf itself, twice, if i = j).
 - ``scale``: (default: :math:`1/\sqrt{D}`).
+- ``tie``: ``"block"`` as above, or ``"key"``, where theta_ij is the same for all j under C but
+  free for every leaf i (:mod:`hsa_geo.ops.reference_key`).
 
 Source: "Hierarchical Self-Attention", NeurIPS 2025, `arXiv 2509.15448
 <https://arxiv.org/abs/2509.15448>`_.
@@ -40,8 +42,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.errors import UnsupportedError
 from hsa_geo.ops.plain_tree import PlainTree
+from hsa_geo.ops.reference_key import check_values, key_attention, key_energy, key_matrix, prepare
 
 __all__ = [
     "flat_scores",
@@ -68,38 +71,6 @@ class _Walk:
     weight: dict[int, Tensor]
 
 
-def _prepare(
-    q: Tensor,
-    k: Tensor,
-    tree: Data,
-    pos: Tensor | None,
-    bias: Tensor | None,
-    energy: str,
-    scale: float | None,
-) -> tuple[PlainTree, Tensor, Tensor, float]:
-    """Check the arguments; positions [M, H, P] with zero at roots, biases [pairs, H], scale."""
-    plain = PlainTree.of(tree)
-    nodes, n, heads = len(plain.children), len(plain.leaves), q.size(1)
-    if energy not in ("dot", "l2"):
-        raise UnsupportedError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
-    if q.shape != k.shape or q.dim() != 3 or q.size(0) != n:
-        raise ShapeError(
-            f"q {list(q.shape)} and k {list(k.shape)} must both be [{n}, H, D], one row per leaf."
-        )
-    if pos is None:
-        pos = q.new_zeros(nodes, 1, 1)
-    if bias is None:
-        bias = q.new_zeros(plain.num_pairs, 1)
-    if pos.dim() != 3 or pos.size(0) != nodes or pos.size(1) not in (1, heads):
-        raise ShapeError(f"pos {list(pos.shape)} must be [{nodes}, {heads} or 1, P].")
-    if bias.dim() != 2 or bias.size(0) != plain.num_pairs or bias.size(1) not in (1, heads):
-        raise ShapeError(f"bias {list(bias.shape)} must be [{plain.num_pairs}, {heads} or 1].")
-    root = torch.zeros(nodes, 1, 1, dtype=torch.bool, device=q.device)
-    root[plain.roots] = True
-    e = pos.masked_fill(root, 0.0).expand(-1, heads, -1)
-    return plain, e, bias.expand(-1, heads), q.size(2) ** -0.5 if scale is None else scale
-
-
 def _walk_up(
     q: Tensor,
     k: Tensor,
@@ -110,7 +81,7 @@ def _walk_up(
     scale: float | None,
 ) -> _Walk:
     """Energies from the leaves to the root, and the softmax of each group of siblings."""
-    plain, e, bias, scale = _prepare(q, k, tree, pos, bias, energy, scale)
+    plain, e, bias, scale = prepare(q, k, tree, pos, bias, energy, scale)
     size = plain.under.sum(dim=1).to(q)
     mean = plain.under.to(q) / size.unsqueeze(1)
     q_mean, k_mean = (torch.einsum("an,nhd->ahd", mean, x) for x in (q, k))  # [M, H, D]
@@ -150,6 +121,12 @@ def _split(weight: Tensor) -> tuple[Tensor, Tensor]:
     return weight.diagonal(dim1=0, dim2=1).t(), weight.masked_fill(diagonal, 0.0)
 
 
+def _is_key(tie: str) -> bool:
+    if tie not in ("block", "key"):
+        raise UnsupportedError(f"tie={tie!r} is unknown: use 'block' or 'key'.")
+    return tie == "key"
+
+
 def reference_attention(
     q: Tensor,
     k: Tensor,
@@ -161,13 +138,16 @@ def reference_attention(
     energy: str = "dot",
     scale: float | None = None,
     mask: Mask | None = None,
+    tie: str = "block",
 ) -> Tensor:
     """Output of HSA, by its definition.
 
     Args:
-        q, k, v, tree, pos, bias, energy, scale: See the module.
+        q, k, v, tree, pos, bias, energy, scale, tie: See the module.
         mask: Dropout, as (per ordered sibling pair [pairs, H], per leaf [N, H]): factors on the
-            blocks of Theta and on the leaves' own weights; a kept entry is 1 / (1 - p).
+            blocks of Theta and on the leaves' own weights; a kept entry is 1 / (1 - p).  For
+            ``tie="key"`` the first is [Q, H], one for each leaf and sibling that it reaches, by
+            leaf, from the leaf upward.
 
     Returns:
         [N, H, Dv], in the dtype of the inputs.
@@ -185,9 +165,10 @@ def reference_attention(
         >>> out.flatten().round(decimals=3)
         tensor([3., 3., 3.])
     """
+    if _is_key(tie):
+        return key_attention(q, k, v, tree, pos, bias, energy, scale, mask)
     walk = _walk_up(q, k, tree, pos, bias, energy, scale)
-    if v.dim() != 3 or v.shape[:2] != q.shape[:2]:
-        raise ShapeError(f"v {list(v.shape)} must be [{q.size(0)}, {q.size(1)}, Dv].")
+    check_values(q, v)
     plain, heads = walk.tree, q.size(1)
     v_mean = torch.einsum("an,nhd->ahd", walk.mean, v)  # [M, H, Dv]
     c = {root: q.new_ones(heads) for root in plain.roots}
@@ -219,11 +200,12 @@ def reference_matrix(
     energy: str = "dot",
     scale: float | None = None,
     mask: Mask | None = None,
+    tie: str = "block",
 ) -> Tensor:
     """The matrix Theta that HSA implies: ``theta_ij = c_A a_{B->C} / |C|``, ``theta_ii = c_i``.
 
     Args:
-        q, k, tree, pos, bias, energy, scale, mask: As in :func:`reference_attention`.
+        q, k, tree, pos, bias, energy, scale, mask, tie: As in :func:`reference_attention`.
 
     Returns:
         [H, N, N]; zero between leaves of different trees.
@@ -235,6 +217,8 @@ def reference_matrix(
         tensor([[[0.5000, 0.5000],
                  [0.5000, 0.5000]]])
     """
+    if _is_key(tie):
+        return key_matrix(q, k, tree, pos, bias, energy, scale, mask)
     walk = _walk_up(q, k, tree, pos, bias, energy, scale)
     plain = walk.tree
     c = {root: q.new_ones(q.size(1)) for root in plain.roots}
@@ -265,7 +249,8 @@ def reference_phi(
     energy: str = "dot",
     scale: float | None = None,
 ) -> Tensor:
-    """The energy phi(A) of every node, [M, H], from the arguments of :func:`reference_energy`.
+    """The energy phi(A) of every node, [M, H], of ``tie="block"``, from the arguments of
+    :func:`reference_energy`.
 
     Example:
         >>> from hsa_geo.data import SignalTree
@@ -286,11 +271,12 @@ def reference_energy(
     bias: Tensor | None = None,
     energy: str = "dot",
     scale: float | None = None,
+    tie: str = "block",
 ) -> Tensor:
     """The energy phi(R) of each tree's root.
 
     Args:
-        q, k, tree, pos, bias, energy, scale: See the module.
+        q, k, tree, pos, bias, energy, scale, tie: See the module.
 
     Returns:
         [B, H], one row per tree of the batch.
@@ -301,6 +287,8 @@ def reference_energy(
         >>> reference_energy(torch.zeros(2, 1, 4), torch.zeros(2, 1, 4), tree)
         tensor([[-0.6931]])
     """
+    if _is_key(tie):
+        return key_energy(q, k, tree, pos, bias, energy, scale)
     phi = reference_phi(q, k, tree, pos=pos, bias=bias, energy=energy, scale=scale)
     return phi[PlainTree.of(tree).roots]
 
@@ -332,7 +320,7 @@ def flat_scores(
         tensor([[[1., 2.],
                  [2., 4.]]])
     """
-    plain, e, bias, scale = _prepare(q, k, tree, pos, bias, energy, scale)
+    plain, e, bias, scale = prepare(q, k, tree, pos, bias, energy, scale)
     if energy == "dot":
         score = scale * torch.einsum("ihd,jhd->ijh", q, k)
     else:

@@ -14,10 +14,11 @@ from hsa_geo.testing.checks import (
     assert_batch_invariant,
     assert_block_tied,
     assert_forest_equals_trees,
+    assert_key_tied,
     assert_row_stochastic,
     assert_sibling_order_invariant,
 )
-from hsa_geo.testing.kl import assert_kl_optimal, closest_block_tied, kl_to_flat
+from hsa_geo.testing.kl import assert_kl_optimal, closest_block_tied, closest_key_tied, kl_to_flat
 from hsa_geo.testing.strategies import (
     html_pages,
     image_arrays,
@@ -41,6 +42,7 @@ __all__ = [
     "assert_block_tied",
     "assert_builds_or_refuses",
     "assert_forest_equals_trees",
+    "assert_key_tied",
     "assert_kl_optimal",
     "assert_reading_order",
     "assert_row_stochastic",
@@ -48,6 +50,7 @@ __all__ = [
     "assert_trees_equal",
     "assert_valid_builder",
     "closest_block_tied",
+    "closest_key_tied",
     "html_pages",
     "image_arrays",
     "kl_to_flat",

@@ -21,6 +21,7 @@ __all__ = [
     "assert_batch_invariant",
     "assert_block_tied",
     "assert_forest_equals_trees",
+    "assert_key_tied",
     "assert_row_stochastic",
     "assert_sibling_order_invariant",
 ]
@@ -90,6 +91,40 @@ def assert_block_tied(theta: Tensor, tree: Data, *, atol: float | None = None) -
                 f"theta is not tied: it differs by {spread} from the leaves under node {b} to "
                 f"those under node {c}."
             )
+    _assert_apart(theta, plain, limit)
+
+
+def assert_key_tied(theta: Tensor, tree: Data, *, atol: float | None = None) -> None:
+    """Check that theta_ij is one value for all leaves j under C, for every leaf i and every sibling
+    C of it or of one of its ancestors, and zero between different trees.
+
+    Args:
+        theta: [..., N, N].
+        tree: The tree or batch.
+        atol: Largest difference. (default: what rounding in the dtype explains)
+
+    Raises:
+        AssertionError: If the weights on the leaves under a node differ; the message names it.
+
+    Example:
+        >>> tree = SignalTree.from_parents([-1, 0, 0, 2, 2])
+        >>> theta = torch.tensor([[0.4, 0.3, 0.3], [0.2, 0.7, 0.1], [0.3, 0.5, 0.2]])
+        >>> assert_key_tied(theta, tree)
+    """
+    limit = tolerance(theta, atol)
+    plain = PlainTree.of(tree)
+    for b, c in plain.pairs():
+        block = theta[..., plain.under[b], :][..., plain.under[c]]
+        spread = (block.amax(dim=-1) - block.amin(dim=-1)).max().item()
+        if not spread <= limit:
+            raise AssertionError(
+                f"theta is not tied: the weights of a leaf under node {b} on those under node {c} "
+                f"differ by {spread}."
+            )
+    _assert_apart(theta, plain, limit)
+
+
+def _assert_apart(theta: Tensor, plain: PlainTree, limit: float) -> None:
     apart = theta[..., plain.entry() == plain.num_pairs + len(plain.leaves)]
     if apart.numel() and not apart.abs().max() <= limit:
         raise AssertionError(f"theta is {apart.abs().max().item()} between two trees, not 0.")

@@ -13,9 +13,14 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from hsa_geo.ops.plain_tree import PlainTree
-from hsa_geo.testing.checks import assert_block_tied, assert_row_stochastic, tolerance
+from hsa_geo.testing.checks import (
+    assert_block_tied,
+    assert_key_tied,
+    assert_row_stochastic,
+    tolerance,
+)
 
-__all__ = ["assert_kl_optimal", "closest_block_tied", "kl_to_flat"]
+__all__ = ["assert_kl_optimal", "closest_block_tied", "closest_key_tied", "kl_to_flat"]
 
 
 def kl_to_flat(theta: Tensor, scores: Tensor) -> Tensor:
@@ -66,15 +71,49 @@ def closest_block_tied(scores: Tensor, tree: Data, *, max_iter: int = 200) -> Te
         True
     """
     plain = PlainTree.of(tree)
-    heads = [_minimise(score.double(), plain, max_iter) for score in scores.detach()]
+    under = plain.under.double()
+    return _closest(scores, [(under[b], under[c]) for b, c in plain.pairs()], max_iter)
+
+
+def closest_key_tied(scores: Tensor, tree: Data, *, max_iter: int = 200) -> Tensor:
+    r"""The row-stochastic key-tied matrix closest to flat attention, by brute force.
+
+    As :func:`closest_block_tied`, with one unknown per leaf i and sibling C of it or of one of its
+    ancestors.
+
+    Args:
+        scores, tree, max_iter: As there.
+
+    Returns:
+        The minimiser, [H, N, N], computed in float64.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> tree = SignalTree.from_parents([-1, 0, 0])
+        >>> scores = torch.tensor([[[0.0, 1.0], [2.0, 0.0]]])
+        >>> torch.allclose(closest_key_tied(scores, tree).float(), scores.softmax(2))
+        True
+    """
+    plain = PlainTree.of(tree)
+    under, leaves = plain.under.double(), torch.eye(len(plain.leaves), dtype=torch.float64)
+    regions = [
+        (leaves[row], under[c])
+        for b, c in plain.pairs()
+        for row in plain.under[b].nonzero().flatten().tolist()
+    ]
+    return _closest(scores, regions, max_iter)
+
+
+def _closest(scores: Tensor, regions: list[tuple[Tensor, Tensor]], max_iter: int) -> Tensor:
+    heads = [_minimise(score.double(), regions, max_iter) for score in scores.detach()]
     return torch.stack(heads) if heads else scores.double()
 
 
 def assert_kl_optimal(
-    theta: Tensor, scores: Tensor, tree: Data, *, atol: float | None = None
+    theta: Tensor, scores: Tensor, tree: Data, *, atol: float | None = None, tie: str = "block"
 ) -> None:
     r"""Check Theorem 3.2: theta is row-stochastic and block-tied, and no such matrix is closer to
-    flat attention.
+    flat attention.  Or the same of key-tied matrices.
 
     Args:
         theta: Attention [H, N, N].
@@ -83,6 +122,7 @@ def assert_kl_optimal(
         atol: Largest error of an entry or sum of theta, and how much larger than the least its
             divergence per leaf may be. (default: what rounding in the dtype explains, relative to
             the largest finite score)
+        tie: ``"block"`` or ``"key"``. (default: ``"block"``)
 
     Raises:
         AssertionError: If theta is no such matrix, or one is closer; the message names the head.
@@ -102,27 +142,31 @@ def assert_kl_optimal(
             f"theta has shape {list(theta.shape)} and scores {list(scores.shape)}, not [H, N, N]."
         )
     assert_row_stochastic(theta, atol=atol)
-    assert_block_tied(theta, tree, atol=atol)
+    check, closest = {
+        "block": (assert_block_tied, closest_block_tied),
+        "key": (assert_key_tied, closest_key_tied),
+    }[tie]
+    check(theta, tree, atol=atol)
     limit = tolerance(theta, atol) * max(1, theta.size(-1))
     if atol is None:
         finite = scores[scores.isfinite()].abs()
         limit *= max(1.0, finite.max().item()) if finite.numel() else 1.0
     found = kl_to_flat(theta.double().clamp(min=0), scores.double())
-    least = kl_to_flat(closest_block_tied(scores, tree), scores.double())
+    least = kl_to_flat(closest(scores, tree), scores.double())
     for head, (divergence, smallest) in enumerate(zip(found.tolist(), least.tolist())):
         if not divergence <= smallest + limit:  # NaN too
             raise AssertionError(
                 f"head {head} of theta has the divergence {divergence} from flat attention, but "
-                f"another block-tied matrix has {smallest}."
+                f"another {tie}-tied matrix has {smallest}."
             )
 
 
-def _minimise(score: Tensor, plain: PlainTree, max_iter: int) -> Tensor:
-    n = len(plain.leaves)
+def _minimise(score: Tensor, regions: list[tuple[Tensor, Tensor]], max_iter: int) -> Tensor:
+    """The best matrix with one value in each region: the rows [N] and the columns [N] in it."""
+    n = len(score)
     start = torch.eye(n, dtype=torch.float64)
     columns = []
-    for b, c in plain.pairs():
-        in_b, in_c = plain.under[b].double(), plain.under[c].double()
+    for in_b, in_c in regions:
         block = torch.outer(in_b, in_c)
         if not torch.isneginf(score[block.bool()]).any():
             columns.append((block - in_c.sum() * in_b.diag()).flatten())

@@ -60,6 +60,7 @@ def processes_find_the_modules(monkeypatch):
 def test_from_the_command_line_to_the_table(root, tmp_path, capsys):
     variants = ["hsa-both", "told-image", "tfidf", "majority"]
     line = ["--root", str(root), "--out", str(tmp_path), *TINY, "--quiet", "--seeds", "1"]
+    line += ["--rates", "0.01", "0.003"]
     multimodal_pages.main([*line, "--variants", *variants])
     (folder,) = tmp_path.iterdir()
     report = json.loads((folder / "report.json").read_text())
@@ -72,7 +73,9 @@ def test_from_the_command_line_to_the_table(root, tmp_path, capsys):
     assert "TF-IDF" in (folder / "table.md").read_text()
     assert "48 items, 6 classes" in capsys.readouterr().out
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*seed0.json")}
-    assert len(before) == 2 * len(variants)
+    # Two folds, and the other rate of the two that are trained on the first.
+    assert len(before) == 2 * len(variants) + 2
+    assert set(report["rates"]) == {"hsa-both", "told-image"}
     multimodal_pages.main([*line, "--variants", *variants])  # nothing runs again
     assert before == {path: path.stat().st_mtime_ns for path in folder.glob("*seed0.json")}
 
@@ -80,10 +83,10 @@ def test_from_the_command_line_to_the_table(root, tmp_path, capsys):
 def test_the_models_learn(root):
     settings = Settings(
         *("grass", 2),
-        **{"max_side": 16, "epochs": 25, "patience": 25, "channels": 16, "budget": 64, "lr": 1e-2},
+        **{"max_side": 16, "epochs": 25, "patience": 25, "channels": 16, "budget": 64},
         **{"dropout": 0.0, "word_dropout": 0.0},
     )
-    for variant in ("hsa-text", "hsa-image"):
+    for variant in ("hsa-text@0.01", "hsa-image@0.01"):
         record = run(Job(variant), str(root), settings)
         assert record.accuracy > 0.5, variant
         assert record.parameters > 0
@@ -138,6 +141,6 @@ def test_the_real_manual(tmp_path):
     (tmp_path / "manual_pages" / "raw").mkdir(parents=True)
     (tmp_path / "manual_pages" / "raw" / kept.name).symlink_to(kept)
     settings = Settings("grass", folds=4, max_side=8, max_words=32, epochs=1, channels=16)
-    record = run(Job("hsa-both"), str(tmp_path), settings)
+    record = run(Job("hsa-both@0.01"), str(tmp_path), settings)
     assert len(record.items) > 100
     assert record.seconds_per_epoch > 0

@@ -71,8 +71,8 @@ def test_options_without_meaning(attention, option):
 def test_what_is_refused():
     with pytest.raises(UnsupportedError, match="backend='block' has no meaning"):
         layer("flat", backend="block")
-    with pytest.raises(UnsupportedError, match="tie='key' is no option"):
-        layer("hsa", tie="key")
+    with pytest.raises(UnsupportedError, match="causal=True is no option"):
+        layer("hsa", causal=True)
     with pytest.raises(ShapeError, match=r"attention=\['hsa'\] is unknown"):
         encoder_options(["hsa"], 16, 2)
     with pytest.raises(ShapeError, match="channels=16 is not a multiple of heads=3"):

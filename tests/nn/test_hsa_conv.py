@@ -14,7 +14,7 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GCNConv, MessagePassing, Sequential
 
 from hsa_geo.data import Domain, SignalTree, TreePlan
-from hsa_geo.errors import ShapeError
+from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.nn import HSAConv, PositionEmbedding
 from hsa_geo.ops import AttentionWeights, tree_energy
 from hsa_geo.ops.inputs import dropout_mask
@@ -405,6 +405,7 @@ def test_it_is_message_passing():
         "UpwardPass",
         "SiblingPass",
         "DownwardPass",
+        "ReachPass",
     }
 
 
@@ -412,6 +413,32 @@ def test_repr():
     assert str(HSAConv(6, 4, heads=2, energy="l2", backend="edge")) == (
         "HSAConv(6, 4, heads=2, energy='l2', backend='edge')"
     )
+
+
+def test_key_tied_layers():
+    """Every backend, with positions, biases and dropout; and the weights add up to the output."""
+    tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1])
+    x, bias = torch.randn(4, 6), torch.randn(6, 1)
+    outs = []
+    for backend in ("numba", "block", "edge"):
+        torch.manual_seed(0)
+        position = PositionEmbedding(8, 2)
+        conv = HSAConv(6, 4, heads=2, tie="key", position=position, backend=backend).eval()
+        out, weights = conv(x, tree, pair_bias=bias, return_attention_weights=True)
+        torch.testing.assert_close(conv(x, tree, pair_bias=bias), out, rtol=1e-5, atol=1e-6)
+        v = conv.lin_qkv(x).view(4, 3, 2, 4)[:, 2]
+        theta = weights.to_dense()
+        again = torch.einsum("hij,jhd->ihd", theta, v).flatten(1) + conv.bias
+        torch.testing.assert_close(again, out, rtol=1e-5, atol=1e-6)
+        outs.append(out)
+        conv.dropout = 0.5
+        conv.train()
+        assert not torch.allclose(conv(x, tree), out)
+    torch.testing.assert_close(outs[0], outs[1], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(outs[0], outs[2], rtol=1e-5, atol=1e-6)
+    assert "tie='key'" in repr(conv)
+    with pytest.raises(UnsupportedError, match="tie='query' is unknown"):
+        HSAConv(6, 4, tie="query")
 
 
 def test_reset_parameters():

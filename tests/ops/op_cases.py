@@ -26,6 +26,7 @@ class Case:
     mask: tuple[Tensor, Tensor] | None = None
     energy: str = "dot"
     scale: float | None = None
+    tie: str = "block"
 
     def to(self, dtype: torch.dtype) -> Case:
         mask = None if self.mask is None else (self.mask[0].to(dtype), self.mask[1].to(dtype))
@@ -33,17 +34,20 @@ class Case:
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"energy": self.energy, "scale": self.scale}
+        return {"energy": self.energy, "scale": self.scale, "tie": self.tie}
 
 
-def draw_mask(plan: Any, heads: int, p: float, seed: int) -> tuple[Tensor, Tensor]:
+def draw_mask(
+    plan: Any, heads: int, p: float, seed: int, tie: str = "block"
+) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
 
     def draw(rows: int) -> Tensor:
         keep = torch.rand(rows, heads, generator=generator, dtype=torch.float64) >= p
         return keep.double() / (1 - p)
 
-    return draw(plan.num_pairs), draw(plan.num_leaves)
+    pairs = plan.reach_lists.num_pairs if tie == "key" else plan.num_pairs
+    return draw(pairs), draw(plan.num_leaves)
 
 
 def inputs_for(
@@ -61,7 +65,7 @@ def inputs_for(
     return out
 
 
-def draw_case(seed: int) -> Case:
+def draw_case(seed: int, tie: str = "block") -> Case:
     """A tree of each shape in turn, with options drawn anew for every seed."""
     rng = np.random.default_rng(seed)
     tree = random_tree(seed, max_leaves=20, shape=SHAPES[seed % len(SHAPES)])
@@ -72,9 +76,10 @@ def draw_case(seed: int) -> Case:
     return Case(
         tree=tree,
         tensors=tensors,
-        mask=draw_mask(tree.plan, heads, 0.3, seed) if rng.random() < 0.5 else None,
+        mask=draw_mask(tree.plan, heads, 0.3, seed, tie) if rng.random() < 0.5 else None,
         energy=str(rng.choice(["dot", "l2"])),
         scale=None if rng.random() < 0.5 else float(rng.uniform(0.1, 1.5)),
+        tie=tie,
     )
 
 
@@ -93,7 +98,10 @@ def answer(case: Case, backend: str | None) -> dict[str, Tensor]:
     else:
         plan = case.tree.plan
         solution = attend(q, k, v, case.tree, mask=case.mask, backend=backend, **options)
-        theta = weights_of(solution, plan, case.mask).to_dense()
+        keeps_weights = solution
+        if case.tie == "key":  # whose weights only "edge" keeps
+            keeps_weights = attend(q, k, v, case.tree, mask=case.mask, backend="edge", **options)
+        theta = weights_of(keeps_weights, plan, case.mask).to_dense()
         result = {"out": solution.out, "theta": theta, "phi": solution.phi}
         if backend == "numba":  # which leaves Theta to "block"
             options |= {"mask": case.mask, "backend": "numba", "energies": True}

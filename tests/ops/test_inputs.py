@@ -50,7 +50,7 @@ REFUSED = [
     ({"scale": torch.ones((), requires_grad=True)}, ShapeError, "scale=tensor"),
     ({"scale": "big"}, ShapeError, "scale='big'"),
     ({"causal": True}, UnsupportedError, "causal=True"),
-    ({"tie": "key"}, UnsupportedError, "tie='key'"),
+    ({"tie": "query"}, UnsupportedError, "tie='query'"),
     ({"tree": None}, ShapeError, "NoneType"),
     ({"tree": torch.zeros(2, 6).long()}, ShapeError, "Tensor"),
     ({"tree": Data(x=torch.randn(4, 2))}, ShapeError, "Data"),
@@ -100,8 +100,8 @@ def test_the_other_operations_refuse_too(function):
         function(q, torch.randn(3, H, D), TREE)
     with pytest.raises(ShapeError, match="l3"):
         function(q, q, TREE, energy="l3")
-    with pytest.raises(UnsupportedError, match="tie='key'"):
-        function(q, q, TREE, tie="key")
+    with pytest.raises(UnsupportedError, match="tie='query'"):
+        function(q, q, TREE, tie="query")
     with pytest.raises(TypeError, match="color"):
         function(q, q, TREE, color="red")
 

@@ -13,12 +13,13 @@ from torch_geometric.nn.inits import reset
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
-from hsa_geo.errors import ShapeError
+from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.ops.attention import attend, outputs, weights_of
 from hsa_geo.ops.dynamic import Solution
 from hsa_geo.ops.edge import EdgePasses
 from hsa_geo.ops.inputs import (
     BACKENDS,
+    TIES,
     as_plan,
     check_dtype,
     check_features,
@@ -27,6 +28,7 @@ from hsa_geo.ops.inputs import (
     is_number,
     refuse_transforms,
 )
+from hsa_geo.ops.key_tied import KeySolution
 from hsa_geo.ops.packed import packed_plan, within_compile
 
 __all__ = ["VALUES", "HSAConv", "queries_keys_values"]
@@ -49,7 +51,8 @@ class HSAConv(MessagePassing):
 
     With ``backend="edge"`` the layer runs three message passing modules that it owns,
     ``passes.upward`` (children to parents), ``passes.sibling`` (softmax among siblings) and
-    ``passes.downward`` (parents to children); other backends compute the same faster.
+    ``passes.downward`` (parents to children), or for ``tie="key"`` ``passes.reach`` (to each leaf
+    from the siblings of itself and of its ancestors); other backends compute the same faster.
 
     Args:
         in_channels (int): Size of each leaf's features, or ``-1`` to infer it.
@@ -73,6 +76,8 @@ class HSAConv(MessagePassing):
             the output is then :math:`\mathbf{q}_i - \sqrt{d} \, N \, \partial \phi(R) /
             \partial \mathbf{q}_i` of the energy ``"l2"``: a step down its gradient, with two
             thirds of the parameters. (default: ``"own"``)
+        tie (str): ``"block"`` or ``"key"``, as in :func:`~hsa_geo.ops.hsa_attention`.
+            (default: ``"block"``)
 
     Shapes:
         - **input:** leaf features :math:`(N, F_{in})`, and a tree, batch of trees or plan; or
@@ -81,6 +86,7 @@ class HSAConv(MessagePassing):
 
     Raises:
         ShapeError: If ``x`` does not have a row per leaf, or an option is unknown.
+        UnsupportedError: If ``tie`` is unknown.
 
     Example:
         >>> from hsa_geo.data import SignalTree
@@ -112,6 +118,7 @@ class HSAConv(MessagePassing):
         backend: str = "auto",
         pair_bias: nn.Module | None = None,
         values: str = "own",
+        tie: str = "block",
     ) -> None:
         super().__init__(aggr="sum", node_dim=0)
         if heads < 1 or out_channels < 1:
@@ -126,6 +133,8 @@ class HSAConv(MessagePassing):
             raise ShapeError(f"scale={scale!r} is not a finite number: give one, or None.")
         if values not in VALUES:
             raise ShapeError(f"values={values!r} is unknown: use 'own' or 'keys'.")
+        if tie not in TIES:
+            raise UnsupportedError(f"tie={tie!r} is unknown: use one of {TIES}.")
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.heads = heads
@@ -135,6 +144,7 @@ class HSAConv(MessagePassing):
         self.scale = scale
         self.backend = backend
         self.values = values
+        self.tie = tie
         self.lin_qkv = Linear(in_channels, VALUES[values] * heads * out_channels, bias=False)
         self.norm_q = nn.LayerNorm(out_channels) if qk_norm else None
         self.norm_k = nn.LayerNorm(out_channels) if qk_norm else None
@@ -182,7 +192,7 @@ class HSAConv(MessagePassing):
             or the pair of them and the weights.
         """
         refuse_transforms(x, self.lin_qkv.weight)
-        fused = is_fused(self.backend, x) and not return_attention_weights
+        fused = is_fused(self.backend, x) and not return_attention_weights and self.tie == "block"
         plan = _plan_of(tree, tree_level, x if fused else None)
         check_features(x, plan, self.lin_qkv.in_channels)
         check_dtype(x, self.lin_qkv.weight)
@@ -203,16 +213,18 @@ class HSAConv(MessagePassing):
         q, k, v = queries_keys_values(
             self.lin_qkv(x), self.values, self.heads, self.norm_q, self.norm_k
         )
-        mask = dropout_mask(plan, self.heads, self.dropout if self.training else 0.0, q)
+        mask = dropout_mask(plan, self.heads, self.dropout if self.training else 0.0, q, self.tie)
         options: dict[str, Any] = {
             "mask": mask,
             "pos": pos,
             "bias": pair_bias,
             "backend": self.backend,
         }
-        options |= {"energy": self.energy, "scale": self.scale}
-        options["passes"] = self.passes if self.backend == "edge" else None
-        solution: Solution | None = None
+        options |= {"energy": self.energy, "scale": self.scale, "tie": self.tie}
+        if return_attention_weights and self.tie == "key":  # of which only messages keep weights
+            options["backend"] = "edge"
+        options["passes"] = self.passes if options["backend"] == "edge" else None
+        solution: Solution | KeySolution | None = None
         if return_attention_weights:
             solution = attend(q, k, v, plan, **options)
             out = solution.out
@@ -230,7 +242,8 @@ class HSAConv(MessagePassing):
         return (
             f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, "
             f"heads={self.heads}, energy='{self.energy}', backend='{self.backend}'"
-            f"{'' if self.values == 'own' else ', values=' + repr(self.values)})"
+            f"{'' if self.values == 'own' else ', values=' + repr(self.values)}"
+            f"{'' if self.tie == 'block' else ', tie=' + repr(self.tie)})"
         )
 
 

@@ -20,7 +20,7 @@ from hsa_geo.ops import hsa_attention, tree_energy
 from hsa_geo.ops.compiled.jit import jit
 from hsa_geo.testing import random_qkv
 
-KERNELS = ("groups", "leaves", "recursion")
+KERNELS = ("groups", "leaves", "reach", "recursion", "vectors")
 
 
 def test_numba_is_there_where_it_must_be():

@@ -1,0 +1,146 @@
+"""Key-tied attention by compiled kernels: their arguments, and their work on all threads."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hsa_geo.data.plan import TreePlan
+from hsa_geo.ops.compiled.frame import flat, rows
+from hsa_geo.ops.compiled.memory import empty
+from hsa_geo.ops.compiled.reach import (
+    Lists,
+    ReachAdjoints,
+    ReachScores,
+    reach_backward,
+    reach_forward,
+)
+from hsa_geo.ops.compiled.threads import run
+from hsa_geo.ops.key_tied import KeyInput
+
+__all__ = ["backward", "forward"]
+
+#: Leaves of a wide group that are one piece of work.
+_LEAVES = 64
+#: Products (pairs times heads) for which one more thread pays.
+_PER_PIECE = 1 << 14
+
+
+def _lists(plan: TreePlan) -> Lists:
+    """The lists of a plan with their leaves, in pieces of work; kept with the plan."""
+    kept: Lists | None = plan.__dict__.get("_compiled_reach")
+    if kept is not None:
+        return kept
+    lists = plan.reach_lists
+    row_list = lists.row_list.numpy()
+    order = np.argsort(row_list, kind="stable")
+    row = order[np.searchsorted(row_list[order], 0) :]  # without leaves that are whole trees
+    which = row_list[row]
+    change = np.flatnonzero(np.diff(which, prepend=-1))  # first leaf of each list
+    place = np.arange(len(row)) - np.repeat(change, np.diff(change, append=len(row)))
+    begin = np.flatnonzero(place % _LEAVES == 0)
+    group = lists.group
+    kept = Lists(
+        ptr=lists.ptr.numpy(),
+        slot=lists.slot.numpy(),
+        branch=lists.branch.numpy(),
+        public=lists.public.numpy(),
+        beside=plan.group_ptr.diff()[group].numpy(),
+        pair=plan.pair_start[group].numpy(),
+        row=row,
+        part=np.append(begin, len(row)),
+        part_list=which[begin],
+        rank=lists.row_rank.numpy(),
+        row_slot=plan.row_slot.numpy(),
+        row_ptr=lists.row_ptr.numpy(),
+    )
+    plan.__dict__["_compiled_reach"] = kept
+    return kept
+
+
+def _scores(x: KeyInput) -> ReachScores:
+    def given(t: Tensor | None) -> Any:
+        return flat(x.query.new_empty(0) if t is None else t)
+
+    heads = x.own.size(1)
+    pairs, leaves = (None, None) if x.mask is None else x.mask
+    return ReachScores(
+        scale=flat(x.query.new_ones(1))[0],
+        own=flat(x.own),
+        term=flat(x.key_term),
+        pos=rows(x.query.new_empty(0, heads, 0) if x.pos is None else x.pos),
+        bias=given(x.bias),
+        bias_heads=1 if x.bias is None else x.bias.size(1),
+        mask=given(pairs),
+        own_mask=given(leaves),
+        heads=heads,
+    )
+
+
+def _pieces(lists: Lists, heads: int) -> list[tuple[int, int]]:
+    """Runs of pieces of work that take about equally long."""
+    cost = np.diff(lists.part) * np.diff(lists.ptr)[lists.part_list] * heads
+    total = cost.cumsum()
+    if not len(cost):
+        return []
+    threads = torch.get_num_threads()
+    count = min(4 * threads if threads > 1 else 1, int(total[-1]) // _PER_PIECE + 1)
+    cuts = np.searchsorted(total, np.linspace(0, total[-1], count + 1)[1:-1])
+    return list(pairwise(np.unique([0, *cuts, len(cost)]).tolist()))
+
+
+def forward(x: KeyInput, plan: TreePlan) -> tuple[Tensor, Tensor]:
+    """Outputs ``[N, H, Dv]`` and log-sum-exps ``[N, H]``."""
+    lists = _lists(plan)
+    out, log_z = empty(x.value, *x.value.shape), empty(x.own, *x.own.shape)
+    tensors = (rows(x.query), rows(x.mean_key), rows(x.mean_value), lists, _scores(x))
+    result, lse = rows(out), flat(log_z)
+    run(lambda w0, w1: reach_forward(*tensors, w0, w1, result, lse), _pieces(lists, x.own.size(1)))
+    alone = plan.reach_lists.row_list < 0  # leaves that are whole trees
+    if bool(alone.any()):
+        kept = x.value if x.mask is None else x.value * x.mask[1][..., None]
+        out[alone], log_z[alone] = kept[alone], x.own[alone]
+    return out, log_z
+
+
+def backward(
+    x: KeyInput, plan: TreePlan, log_z: Tensor, grad: Tensor, grad_z: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Gradients of ``query``, ``own``, ``value``, ``mean_key``, ``key_term``, ``mean_value``,
+    ``pos`` and ``bias``; that of the bias ``[pairs, H]``."""
+    lists, heads = _lists(plan), x.own.size(1)
+    new = partial(empty, x.own)
+    to_q, to_own = new(*x.query.shape), new(*x.own.shape)
+    to_key, to_value = torch.zeros_like(x.mean_key), torch.zeros_like(x.mean_value)
+    to_term = torch.zeros(x.key_term.shape, dtype=x.own.dtype)
+    to_pos = None if x.pos is None else torch.zeros(x.pos.shape, dtype=x.own.dtype)
+    to_bias = None if x.bias is None else x.own.new_zeros(len(x.bias), heads)
+    nothing = flat(x.own.new_empty(0))
+    to = ReachAdjoints(
+        out=rows(grad),
+        lse=flat(grad_z),
+        q=rows(to_q),
+        own=flat(to_own),
+        key=flat(to_key),
+        value=flat(to_value),
+        term=flat(to_term),
+        pos=nothing if to_pos is None else flat(to_pos),
+        bias=nothing if to_bias is None else flat(to_bias),
+    )
+    tensors = (rows(x.query), rows(x.mean_key), rows(x.mean_value), lists, _scores(x))
+    lse = flat(log_z)
+    run(
+        lambda h0, h1: reach_backward(*tensors, h0, h1, lse, to),
+        [(h, h + 1) for h in range(heads)],
+    )
+    to_leaf = torch.zeros_like(x.value)
+    alone = plan.reach_lists.row_list < 0
+    if bool(alone.any()):
+        kept = grad if x.mask is None else grad * x.mask[1][..., None]
+        to_leaf[alone], to_q[alone], to_own[alone] = kept[alone], 0, grad_z[alone]
+    return to_q, to_own, to_leaf, to_key, to_term, to_value, to_pos, to_bias

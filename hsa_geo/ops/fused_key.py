@@ -1,0 +1,102 @@
+"""Key-tied attention by compiled kernels, as an operation with a gradient, on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hsa_geo.data.plan import TreePlan
+from hsa_geo.ops.fused import is_batched, like_bias
+from hsa_geo.ops.inputs import Inputs
+from hsa_geo.ops.key_tied import KeyInput, by_blocks, energy_of, key_input
+
+__all__ = ["fused_key_attention"]
+
+
+@torch.compiler.disable
+def fused_key_attention(x: Inputs, mask: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+    """Key-tied attention by compiled kernels.
+
+    Args:
+        x: Checked inputs, with ``tie="key"``.
+        mask: Dropout mask, see :func:`~hsa_geo.ops.inputs.dropout_mask`.
+
+    Returns:
+        Outputs ``[N, H, Dv]`` and energies of the roots ``[B, H]``, without the part of the l2
+        energy that comes from the queries alone.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> from hsa_geo.ops.inputs import check_inputs
+        >>> q = torch.zeros(2, 1, 1)
+        >>> tree = SignalTree.from_parents([2, 2, -1])
+        >>> fused_key_attention(check_inputs(q, q, q + 3, tree, tie="key"), None)[0].flatten()
+        tensor([3., 3.])
+    """
+    given = key_input(x, mask)
+    out, log_z = _FusedKey.apply(*given[:-1], given.mask, x.plan)
+    return out, energy_of(log_z, x.plan)
+
+
+class _FusedKey(torch.autograd.Function):
+    """The kernels; a second derivative goes through the padded blocks."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        own: Tensor,
+        value: Tensor,
+        mean_key: Tensor,
+        key_term: Tensor,
+        mean_value: Tensor,
+        pos: Tensor | None,
+        bias: Tensor | None,
+        mask: tuple[Tensor, Tensor] | None,
+        plan: TreePlan,
+    ) -> tuple[Tensor, Tensor]:
+        from hsa_geo.ops.compiled.key_tied import forward
+
+        x = KeyInput(query, own, value, mean_key, key_term, mean_value, pos, bias, mask)
+        out, log_z = forward(x, plan)
+        ctx.set_materialize_grads(False)
+        pairs, leaves = (None, None) if mask is None else mask
+        ctx.save_for_backward(*x[:-1], pairs, leaves, log_z)
+        ctx.plan = plan
+        return out, log_z
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, grad_z: Tensor | None) -> tuple[Any, ...]:
+        from hsa_geo.ops.compiled.key_tied import backward
+
+        *tensors, pairs, leaves, log_z = ctx.saved_tensors
+        x = KeyInput._make([*tensors, None if pairs is None else (pairs, leaves)])
+        grad = torch.zeros_like(x.value) if grad is None else grad
+        grad_z = torch.zeros_like(log_z) if grad_z is None else grad_z
+        if torch.is_grad_enabled() or is_batched(grad) or is_batched(grad_z):
+            return *_differentiable(x, ctx.plan, grad, grad_z), None, None
+        to = backward(x, ctx.plan, log_z.detach(), grad, grad_z)
+        return *to[:-1], like_bias(to[-1], x.bias), None, None
+
+
+def _differentiable(
+    x: KeyInput, plan: TreePlan, grad: Tensor, grad_z: Tensor
+) -> list[Tensor | None]:
+    """Gradients with a graph of their own."""
+    names = [name for name in KeyInput._fields if name != "mask"]
+    wanted = {name: t for name in names if (t := getattr(x, name)) is not None and t.requires_grad}
+    with torch.enable_grad():
+        # Views, since some are computed from others: each is to get its own part only.
+        views = {name: t.view_as(t) for name, t in wanted.items()}
+        out, log_z, _ = by_blocks(x._replace(**views), plan)
+    parts = torch.autograd.grad(
+        (out, log_z),
+        list(views.values()),
+        (grad, grad_z),
+        create_graph=torch.is_grad_enabled(),
+        allow_unused=True,
+    )
+    found = dict(zip(views, parts))
+    return [found.get(name) for name in names]
