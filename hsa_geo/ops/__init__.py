@@ -7,11 +7,16 @@ from hsa_geo.ops.attention import (
     hsa_attention,
     tree_energy,
 )
+from hsa_geo.ops.flops import AttentionCost, attention_cost, count_pairs, flat_cost
 
 __all__ = [
+    "AttentionCost",
     "AttentionWeights",
+    "attention_cost",
     "attention_matrix",
     "attention_weights",
+    "count_pairs",
+    "flat_cost",
     "hsa_attention",
     "tree_energy",
 ]
