@@ -11,8 +11,6 @@ from hsa_geo.nn.modalities import (
     FrozenModule,
     LinearFeatures,
     PatchConv,
-    Symbols,
-    WordEmbedding,
 )
 from hsa_geo.nn.models import SubtreeClassifier
 from hsa_geo.nn.pair_bias import OffsetBias
@@ -33,6 +31,7 @@ from hsa_geo.nn.readout import SubtreeReadout, subtree_mean
 from hsa_geo.nn.signal_classifier import SignalClassifier
 from hsa_geo.nn.structure import PathPosition, StructureFeatures
 from hsa_geo.nn.tokens import TokenBags, TokenEncoder, token_bags
+from hsa_geo.nn.word_tables import Symbols, WordEmbedding
 
 __all__ = [
     "AncestorBias",

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
-from torch_geometric.nn.dense.linear import Linear
+from torch import Tensor
 from torch_geometric.utils import scatter
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
-from hsa_geo.nn.leaf_paths import check_widths
+from hsa_geo.nn.projections import ThreeProjections
 from hsa_geo.nn.readout import subtree_mean
 from hsa_geo.ops.inputs import as_plan, check_features
 
 __all__ = ["DeepSetConv"]
 
 
-class DeepSetConv(nn.Module):
+class DeepSetConv(ThreeProjections):
     r"""Permutation-equivariant layer over the leaves of each tree (`"Deep Sets"
     <https://arxiv.org/abs/1703.06114>`_, Section 3).
 
@@ -44,27 +42,11 @@ class DeepSetConv(nn.Module):
         torch.Size([4, 16])
     """
 
-    def __init__(
-        self, in_channels: int, out_channels: int, heads: int = 1, bias: bool = True
-    ) -> None:
-        super().__init__()
-        check_widths(heads, out_channels)
-        self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
-        self.lin = Linear(in_channels, 3 * heads * out_channels, bias=False)
-        self.bias = nn.Parameter(torch.empty(heads * out_channels)) if bias else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the parameters anew."""
-        self.lin.reset_parameters()
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
-
     def forward(self, x: Tensor, tree: SignalTree | TreePlan) -> Tensor:
         """Pool; ``[N, in_channels]`` to ``[N, heads * out_channels]``."""
         plan = as_plan(tree)
         check_features(x, plan, self.lin.in_channels)
-        own, mean, top = self.lin(x).chunk(3, -1)
+        own, mean, top = self.project(x)
         batch, size = plan.leaf_tree, plan.num_trees
         if plan.leaf_weight is None:
             mean = scatter(mean, batch, dim=0, dim_size=size, reduce="mean")
@@ -72,10 +54,4 @@ class DeepSetConv(nn.Module):
             mean = subtree_mean(mean, plan)
         top = scatter(top, batch, dim=0, dim_size=size, reduce="max")
         out = own + (mean + top).index_select(0, batch)
-        return out if self.bias is None else out + self.bias
-
-    def __repr__(self) -> str:
-        return (
-            f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, "
-            f"heads={self.heads})"
-        )
+        return self.add_bias(out)

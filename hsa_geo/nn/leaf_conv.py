@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
-from torch_geometric.nn.dense.linear import Linear
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
-from hsa_geo.nn.leaf_paths import check_widths
+from hsa_geo.nn.projections import ThreeProjections
 from hsa_geo.ops.inputs import as_plan, check_features
 
 __all__ = ["LeafConv"]
 
 
-class LeafConv(nn.Module):
+class LeafConv(ThreeProjections):
     r"""A gated layer on every leaf by itself.
 
     .. math::
@@ -40,31 +38,9 @@ class LeafConv(nn.Module):
         torch.Size([4, 16])
     """
 
-    def __init__(
-        self, in_channels: int, out_channels: int, heads: int = 1, bias: bool = True
-    ) -> None:
-        super().__init__()
-        check_widths(heads, out_channels)
-        self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
-        self.lin = Linear(in_channels, 3 * heads * out_channels, bias=False)
-        self.bias = nn.Parameter(torch.empty(heads * out_channels)) if bias else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the parameters anew."""
-        self.lin.reset_parameters()
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
-
     def forward(self, x: Tensor, tree: SignalTree | TreePlan) -> Tensor:
         """``[N, in_channels]`` to ``[N, heads * out_channels]``."""
         check_features(x, as_plan(tree, x), self.lin.in_channels)
-        own, gate, gated = self.lin(x).chunk(3, -1)
+        own, gate, gated = self.project(x)
         out = own + nn.functional.gelu(gate) * gated
-        return out if self.bias is None else out + self.bias
-
-    def __repr__(self) -> str:
-        return (
-            f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, "
-            f"heads={self.heads})"
-        )
+        return self.add_bias(out)
