@@ -21,6 +21,7 @@ HEADINGS = (
     "model",
     "accuracy",
     "sd",
+    "runs",
     "minus {other}",
     "p",
     "parameters",
@@ -36,12 +37,13 @@ class Row:
     variant: str
     title: str
     accuracy: float
-    sd: float  # over seeds; nan for one
+    sd: float  # over runs, each fold and seed by itself; nan for one
     gap: Difference | None  # to the reference; None for the reference itself
     parameters: int
     seconds_per_epoch: float
     peak_gigabytes: float
     seeds: int
+    runs: int
     by_seed: list[float] = field(default_factory=list)
 
 
@@ -72,17 +74,19 @@ def rows_of(
         hit = hits(records, variant)
         gap = None if variant == reference else compare(hit, base, group)
         accuracy = hit.accuracy
+        runs = [r.accuracy for r in own]
         rows.append(
             Row(
                 variant,
                 title,
                 float(accuracy.mean()),
-                float(accuracy.std(ddof=1)) if len(accuracy) > 1 else float("nan"),
+                float(np.std(runs, ddof=1)) if len(runs) > 1 else float("nan"),
                 gap,
                 int(np.median([r.parameters for r in own])),
                 float(np.median([r.seconds_per_epoch for r in own])),
                 float(np.median([r.peak_bytes for r in own])) / 1e9,
                 len(accuracy),
+                len(runs),
                 accuracy.tolist(),
             )
         )
@@ -99,6 +103,7 @@ def cells(row: Row) -> list[str]:
         row.title,
         f"{row.accuracy:.3f}",
         "" if np.isnan(row.sd) else f"{row.sd:.3f}",
+        str(row.runs),
         gap,
         p,
         f"{row.parameters:,}" if row.parameters else "",

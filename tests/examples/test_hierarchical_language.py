@@ -94,7 +94,7 @@ def test_predictions_keep_the_order_of_the_trees():
 
 def row(**gap):
     values = {"mean": 0.0, "low": -0.02, "high": 0.02, "p": 0.5, **gap}
-    return Row("hsa", "HSA", 0.8, 0.01, Difference(**values), 10, 1.0, 1.0, 3)
+    return Row("hsa", "HSA", 0.8, 0.01, Difference(**values), 10, 1.0, 1.0, 3, 3)
 
 
 @pytest.mark.parametrize(
