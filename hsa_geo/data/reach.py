@@ -18,7 +18,15 @@ from hsa_geo.data.buckets import MAX_PAIRS, bucket_width
 if TYPE_CHECKING:
     from hsa_geo.data.plan import TreePlan
 
-__all__ = ["Reach", "ReachBlock", "ReachLists", "reach_blocks", "reach_lists", "reach_pairs"]
+__all__ = [
+    "Reach",
+    "ReachBlock",
+    "ReachLists",
+    "num_reached",
+    "reach_blocks",
+    "reach_lists",
+    "reach_pairs",
+]
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,15 @@ class ReachBlock:
 def reach_lists(plan: TreePlan) -> ReachLists:
     """The lists of a plan; the only loop runs over levels.
 
+    A list holds all siblings of all ancestors, so where many groups of leaves lie under one parent
+    (10,000 sentences under one root) there are as many entries as pairs of those groups.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        The lists.
+
     Example:
         >>> from hsa_geo.data import SignalTree
         >>> plan = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1]).plan
@@ -155,8 +172,33 @@ def reach_lists(plan: TreePlan) -> ReachLists:
     )
 
 
+def num_reached(plan: TreePlan) -> int:
+    """Number of pairs of a leaf and a slot that it reaches, without making them.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        Q.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> num_reached(SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1]).plan)
+        8
+    """
+    group = plan.slot_group[plan.num_trees :]
+    others = plan.group_ptr.diff()[group] - 1  # of each slot, reached by all leaves below it
+    return int((others * plan.count[plan.num_trees :]).sum())
+
+
 def reach_pairs(plan: TreePlan) -> Reach:
     """Every pair by itself; as many as there are, so large for wide groups.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        The pairs.
 
     Example:
         >>> from hsa_geo.data import SignalTree
@@ -183,7 +225,13 @@ def reach_pairs(plan: TreePlan) -> Reach:
 
 @torch.compiler.disable  # the compiler would take numpy arrays for tensors
 def reach_blocks(plan: TreePlan) -> tuple[ReachBlock, ...]:
-    """Every leaf that is no whole tree, in one block, with at most MAX_PAIRS scores a head in each.
+    """Every leaf that is no whole tree, in one block, with about MAX_PAIRS scores a head at most.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        The blocks, by size.
 
     Groups of similar numbers of leaves and of slots are padded together, as sibling groups are
     (:mod:`hsa_geo.data.buckets`).
@@ -196,7 +244,8 @@ def reach_blocks(plan: TreePlan) -> tuple[ReachBlock, ...]:
     """
     lists, device = plan.reach_lists, plan.device
     by_list = torch.sort(lists.row_list, stable=True).indices  # leaves that are trees come first
-    slots = lists.ptr.diff().cpu()  # of each list
+    first = lists.ptr.cpu()
+    slots = first.diff()  # of each list
     leaves = torch.bincount(lists.row_list + 1, minlength=len(slots) + 1).cpu()
     start = leaves.cumsum(0)[:-1]
     leaves = leaves[1:]
@@ -213,7 +262,7 @@ def reach_blocks(plan: TreePlan) -> tuple[ReachBlock, ...]:
     for i, (tall, wide) in enumerate(kinds.tolist()):
         for some in (kind == i).nonzero().squeeze(1).split(max(1, MAX_PAIRS // (tall * wide))):
             real, at = _padded(begin[some], count[some], tall)
-            valid, entry = _padded(lists.ptr.cpu()[of[some]], slots[of[some]], wide)
+            valid, entry = _padded(first[of[some]], slots[of[some]], wide)
             row = by_list[at.to(device)]
             split = bool((parts[of[some]] > 1).any())
             tensors = (real.to(device), entry.to(device), valid.to(device))

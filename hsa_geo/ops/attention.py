@@ -20,6 +20,7 @@ from hsa_geo.ops.inputs import (
     Dropout,
     Inputs,
     as_plan,
+    check_backend,
     check_inputs,
     dropout_mask,
     is_fused,
@@ -291,7 +292,8 @@ def attention_weights(
     """
     _refuse_dropout(options, "draw a mask with hsa_geo.ops.inputs.dropout_mask and give mask=")
     plan = as_plan(tree)
-    if options.get("tie") == "key":  # blocks keep no weights
+    if options.get("tie") == "key":  # of which only messages keep weights, so they are used
+        check_backend(options.get("backend", "auto"), q)
         options["backend"] = "edge"
     return weights_of(attend(q, k, None, plan, mask=mask, **options), plan, mask)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hsa_geo.data.plan import TreePlan
+from hsa_geo.data.reach import num_reached
 from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.ops.inputs import TIES, as_plan
 
@@ -79,7 +80,7 @@ def count_pairs(tree: Any, tie: str = "block", convention: str = "exact") -> int
     plan = as_plan(tree)
     _check(tie, convention)
     if tie == "key":
-        return plan.reach_lists.num_pairs + plan.num_leaves
+        return num_reached(plan) + plan.num_leaves
     if convention == "exact":
         return plan.num_pairs + plan.num_leaves
     alone = plan.num_nodes - plan.num_slots  # nodes with one child, contracted

@@ -6,6 +6,7 @@ tensor, so a compiled model takes trees of any shape without compiling again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from hsa_geo.ops.block import BlockPasses
 from hsa_geo.ops.dynamic import solve
 from hsa_geo.ops.inputs import Dropout, Inputs
 
-__all__ = ["fused_attention", "is_batched", "like_bias"]
+__all__ = ["fused_attention", "gradients_with_graph", "is_batched", "like_bias"]
 
 
 def fused_attention(x: Inputs, mask: Dropout | None = None) -> tuple[Tensor, Tensor]:
@@ -101,7 +102,12 @@ class _Fused(torch.autograd.Function):
 
 
 def is_batched(grad: Tensor) -> bool:
-    """Whether a gradient stands for many, as in a vectorised Jacobian."""
+    """Whether a gradient stands for many, as in a vectorised Jacobian.
+
+    Example:
+        >>> is_batched(torch.zeros(1))
+        False
+    """
     return bool(torch._C._functorch.is_legacy_batchedtensor(grad))
 
 
@@ -109,27 +115,60 @@ def _differentiable(
     x: Inputs, mask: Dropout | None, grad: Tensor, grad_phi: Tensor
 ) -> list[Tensor | None]:
     """Gradients with a graph of their own."""
-    names = ("query", "key", "value", "term", "pos", "bias")
-    wanted = {name: t for name in names if (t := getattr(x, name)) is not None and t.requires_grad}
-    # Views, since the term may be computed from the key: each is to get its own part only.
-    with torch.enable_grad():
-        views = {name: t.view_as(t) for name, t in wanted.items()}
-    with torch.enable_grad():
+
+    def outputs(views: dict[str, Any]) -> tuple[Tensor, Tensor]:
         solution = solve(replace(x, **views), BlockPasses(), mask)
-    outputs, grads = (solution.out, solution.phi), (grad, grad_phi)
-    parts = torch.autograd.grad(
-        outputs,
-        list(views.values()),
-        grads,
-        create_graph=torch.is_grad_enabled(),
-        allow_unused=True,
-    )
-    found = dict(zip(views, parts))
-    return [found.get(name) for name in names]
+        return solution.out, solution.phi
+
+    names = ("query", "key", "value", "term", "pos", "bias")
+    return gradients_with_graph({n: getattr(x, n) for n in names}, outputs, (grad, grad_phi))
+
+
+def gradients_with_graph(
+    inputs: dict[str, Tensor | None],
+    outputs: Callable[[dict[str, Any]], tuple[Tensor, ...]],
+    grads: tuple[Tensor, ...],
+) -> list[Tensor | None]:
+    """Gradients that can be differentiated again, by computing the outputs anew.
+
+    Args:
+        inputs: By name, None where there is none.
+        outputs: Computes the outputs from views of those inputs that need gradients.
+        grads: Gradients of the outputs.
+
+    Returns:
+        The gradient of each input, None where it needs none.
+
+    Example:
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> gradients_with_graph({"x": x}, lambda v: (v["x"] ** 2,), (torch.ones(2),))
+        [tensor([2., 2.])]
+    """
+    wanted = {name: t for name, t in inputs.items() if t is not None and t.requires_grad}
+    with torch.enable_grad():
+        # Views, since some are computed from others: each is to get its own part only.
+        views = {name: t.view_as(t) for name, t in wanted.items()}
+        pairs = [(out, grad) for out, grad in zip(outputs(views), grads) if out.requires_grad]
+    parts: tuple[Tensor | None, ...] = (None,) * len(views)
+    if pairs:
+        parts = torch.autograd.grad(
+            [out for out, _ in pairs],
+            list(views.values()),
+            [grad for _, grad in pairs],
+            create_graph=torch.is_grad_enabled(),
+            allow_unused=True,
+        )
+    found = {n: torch.zeros_like(wanted[n]) if g is None else g for n, g in zip(views, parts)}
+    return [found.get(name) for name in inputs]
 
 
 def like_bias(grad: Tensor | None, bias: Tensor | None) -> Tensor | None:
-    """The gradient of a bias ``[P, H]`` as that of one which all heads share, if it is one."""
+    """The gradient of a bias ``[P, H]`` as that of one which all heads share, if it is one.
+
+    Example:
+        >>> like_bias(torch.ones(2, 3), torch.zeros(2, 1)).tolist()
+        [[3.0], [3.0]]
+    """
     if grad is None or bias is None:
         return None
     return grad.sum(1, keepdim=True) if bias.size(1) == 1 else grad

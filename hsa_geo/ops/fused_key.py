@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hsa_geo.data.plan import TreePlan
-from hsa_geo.ops.fused import is_batched, like_bias
+from hsa_geo.ops.fused import gradients_with_graph, is_batched, like_bias
 from hsa_geo.ops.inputs import Inputs
 from hsa_geo.ops.key_tied import KeyInput, by_blocks, energy_of, key_input
 
@@ -85,18 +85,9 @@ def _differentiable(
     x: KeyInput, plan: TreePlan, grad: Tensor, grad_z: Tensor
 ) -> list[Tensor | None]:
     """Gradients with a graph of their own."""
-    names = [name for name in KeyInput._fields if name != "mask"]
-    wanted = {name: t for name in names if (t := getattr(x, name)) is not None and t.requires_grad}
-    with torch.enable_grad():
-        # Views, since some are computed from others: each is to get its own part only.
-        views = {name: t.view_as(t) for name, t in wanted.items()}
-        out, log_z, _ = by_blocks(x._replace(**views), plan)
-    parts = torch.autograd.grad(
-        (out, log_z),
-        list(views.values()),
-        (grad, grad_z),
-        create_graph=torch.is_grad_enabled(),
-        allow_unused=True,
-    )
-    found = dict(zip(views, parts))
-    return [found.get(name) for name in names]
+
+    def outputs(views: dict[str, Any]) -> tuple[Tensor, ...]:
+        return by_blocks(x._replace(**views), plan)[:2]
+
+    given = {name: getattr(x, name) for name in KeyInput._fields if name != "mask"}
+    return gradients_with_graph(given, outputs, (grad, grad_z))

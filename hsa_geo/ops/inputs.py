@@ -29,6 +29,7 @@ __all__ = [
     "Dropout",
     "Inputs",
     "as_plan",
+    "check_backend",
     "check_dtype",
     "check_features",
     "check_inputs",
@@ -115,6 +116,21 @@ def is_fused(backend: str, q: Any) -> bool:
     return HAS_NUMBA and isinstance(q, Tensor) and q.device.type == "cpu"
 
 
+def check_backend(backend: str, q: Any) -> None:
+    """Check the name of a backend, and that it can compute where ``q`` is.
+
+    Raises:
+        ShapeError: If the name is unknown.
+        UnsupportedError: If the backend is for the CPU alone and ``q`` is elsewhere.
+    """
+    if backend not in BACKENDS:
+        raise ShapeError(f"backend={backend!r} is unknown: use one of {BACKENDS}.")
+    if backend == "numba" and isinstance(q, Tensor) and q.device.type != "cpu":
+        raise UnsupportedError(
+            f"backend='numba' computes on the CPU but q is on {q.device}: use backend='auto'."
+        )
+
+
 def check_features(x: Tensor, plan: TreePlan, channels: int) -> None:
     """Check leaf features ``[N, channels]``; ``channels = -1`` takes any number.
 
@@ -168,12 +184,7 @@ def check_inputs(
     plan = as_plan(tree, q if packed else None)
     if energy not in ("dot", "l2"):
         raise ShapeError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
-    if backend not in BACKENDS:
-        raise ShapeError(f"backend={backend!r} is unknown: use one of {BACKENDS}.")
-    if backend == "numba" and isinstance(q, Tensor) and q.device.type != "cpu":
-        raise UnsupportedError(
-            f"backend='numba' computes on the CPU but q is on {q.device}: use backend='auto'."
-        )
+    check_backend(backend, q)
     if causal:
         raise UnsupportedError(
             "causal=True is not available: block tying would let a leaf see later ones; use "

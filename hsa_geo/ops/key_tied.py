@@ -89,7 +89,15 @@ class KeySolution:
 
 
 def key_input(x: Inputs, mask: Dropout | None) -> KeyInput:
-    """Means under every slot, and the scores of the leaves with themselves."""
+    """Means under every slot, and the scores of the leaves with themselves.
+
+    Args:
+        x: Checked inputs.
+        mask: Dropout mask, already scaled, or None.
+
+    Returns:
+        What the two ways below take.
+    """
     plan = x.plan
     mean_key, mean_value = slot_means(x.key, plan), slot_means(x.value, plan)
     key_term = plan.mass.to(x.value.dtype).log()[:, None].expand(-1, x.query.size(1))
@@ -103,14 +111,37 @@ def key_input(x: Inputs, mask: Dropout | None) -> KeyInput:
 
 
 def energy_of(log_z: Tensor, plan: TreePlan) -> Tensor:
-    """``[N, H]`` log-sum-exps of the leaves to ``[B, H]`` energies."""
+    """The energy of every tree, the mean of its leaves' log-sum-exps with the sign changed.
+
+    Args:
+        log_z: ``[N, H]``.
+        plan: The plan.
+
+    Returns:
+        ``[B, H]``.
+
+    Example:
+        >>> from hsa_geo.data import SignalTree
+        >>> plan = SignalTree.from_parents([2, 2, -1]).plan
+        >>> energy_of(torch.tensor([[1.0], [3.0]]), plan)
+        tensor([[-2.]])
+    """
     tree, share, roots = tree_shares(plan, log_z)
     weighted = log_z * share.to(log_z.dtype)[:, None]
     return -log_z.new_zeros(roots, log_z.size(1)).index_add(0, tree, weighted)
 
 
 def solve_by_edges(x: KeyInput, plan: TreePlan, reach_pass: ReachPass) -> KeySolution:
-    """One message for each pair of a leaf and a slot that it reaches."""
+    """One message for each pair of a leaf and a slot that it reaches.
+
+    Args:
+        x: From :func:`key_input`.
+        plan: The plan.
+        reach_pass: The message passing module.
+
+    Returns:
+        The solution, with the weights of all pairs.
+    """
     reach = plan.reach
     score = (x.query[reach.row] * x.mean_key[reach.slot]).sum(-1) + x.key_term[reach.slot]  # [Q, H]
     if x.pos is not None:
@@ -129,13 +160,29 @@ def solve_by_edges(x: KeyInput, plan: TreePlan, reach_pass: ReachPass) -> KeySol
 
 
 def solve_by_blocks(x: KeyInput, plan: TreePlan) -> KeySolution:
-    """Groups of leaves in padded blocks ``[K, H, W, L]``: W leaves that reach L slots."""
+    """Groups of leaves in padded blocks ``[K, H, W, L]``: W leaves that reach L slots.
+
+    Args:
+        x: From :func:`key_input`.
+        plan: The plan.
+
+    Returns:
+        The solution, without the weights of the pairs.
+    """
     out, log_z, own = by_blocks(x, plan)
     return KeySolution(out, energy_of(log_z, plan), own, x.own[:0])
 
 
 def by_blocks(x: KeyInput, plan: TreePlan) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs ``[N, H, Dv]``, log-sum-exps and weights of the leaves themselves ``[N, H]``."""
+    """As :func:`solve_by_blocks`, with every leaf's log-sum-exp.
+
+    Args:
+        x: From :func:`key_input`.
+        plan: The plan.
+
+    Returns:
+        Outputs ``[N, H, Dv]``, log-sum-exps and weights of the leaves themselves ``[N, H]``.
+    """
     rows, outs, sums, owns = [], [], [], []
     for block in plan.reach_blocks:
         if block.split:  # scores of a wide group are computed anew for the gradient

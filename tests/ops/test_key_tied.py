@@ -10,6 +10,7 @@ from op_cases import BACKENDS, answer, assert_close, chain, comb, draw_case, err
 from torch.nn.functional import scaled_dot_product_attention
 from torch_geometric.data import Batch
 
+from hsa_geo._optional import HAS_NUMBA
 from hsa_geo.data import SignalTree
 from hsa_geo.data import reach as reach_module
 from hsa_geo.ops import attention_matrix, attention_weights, hsa_attention, tree_energy
@@ -18,7 +19,6 @@ from hsa_geo.ops.reference import (
     reference_attention,
     reference_energy,
     reference_matrix,
-    reference_phi,
 )
 from hsa_geo.testing import (
     SHAPES,
@@ -74,12 +74,6 @@ def test_it_is_at_least_as_close_as_block_tied_attention(seed, energy):
         reference_energy(q, k, tree, energy=energy, tie="key")
         <= reference_energy(q, k, tree, energy=energy) + 1e-12
     ).all()
-
-
-def test_the_energy_of_nodes_is_that_of_block_tied_attention():
-    tree = SignalTree.from_parents([-1, 0, 0])
-    with pytest.raises(TypeError):
-        reference_phi(torch.zeros(2, 1, 4), torch.zeros(2, 1, 4), tree, tie="key")
 
 
 # Backends #########################################################################################
@@ -181,11 +175,63 @@ def test_odd_trees(backend, parents):
 
 
 @backends
-def test_no_trees_at_all(backend):
-    empty = Batch.from_data_list([SignalTree.from_parents([-1])]).plan
-    q = torch.randn(1, 2, 3)
-    out = hsa_attention(q, q, q, empty, tie="key", backend=backend)
-    torch.testing.assert_close(out, q)
+def test_a_forest_of_single_leaves(backend):
+    forest = Batch.from_data_list([SignalTree.from_parents([-1])] * 3).plan
+    q = torch.randn(3, 2, 3)
+    torch.testing.assert_close(hsa_attention(q, q, q, forest, tie="key", backend=backend), q)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_many_threads_give_the_same_bits(use_threads, threads):
+    """A wide group in several pieces, heads in several threads; forward and backward."""
+    if not HAS_NUMBA:
+        pytest.skip("numba is not installed")
+    tree = SignalTree.from_parents([-1, 0, 0, 0, *[1] * 200, *[2] * 70, *[3] * 3])
+    inputs = [t.requires_grad_() for t in random_qkv(tree, 5, 16, dtype=torch.float32)]
+
+    def call():
+        out = hsa_attention(*inputs, tree, tie="key", backend="numba")
+        return [out, *torch.autograd.grad(out.square().sum(), inputs)]
+
+    use_threads(1)
+    call()  # compiles
+    expected = call()
+    use_threads(threads)
+    for found, right in zip(call(), expected):
+        assert torch.equal(found, right)
+    for found, right in zip(call(), _by_blocks(inputs, tree)):
+        torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
+
+
+def _by_blocks(inputs, tree):
+    out = hsa_attention(*inputs, tree, tie="key", backend="block")
+    return [out, *torch.autograd.grad(out.square().sum(), inputs)]
+
+
+@backends
+@pytest.mark.parametrize("tie", ["block", "key"])
+@pytest.mark.parametrize("name", ["q", "k", "v", "bias", "pos"])
+@pytest.mark.parametrize("parents", [[4, 4, 5, 5, 6, 6, -1], [-1]])
+def test_second_derivatives_of_one_input_alone(backend, tie, name, parents):
+    tree = SignalTree.from_parents(parents)
+    q, k, v = random_qkv(tree, 2, 3)
+    given = {"q": q, "k": k, "v": v, "pos": random_pos(tree, 2)}
+    given["bias"] = torch.randn(tree.plan.num_pairs, 2, dtype=q.dtype)
+    given[name].requires_grad_()
+    out = hsa_attention(**given, tree=tree, tie=tie, backend=backend)
+    if not out.requires_grad:  # a leaf alone gives its value, whatever the others are
+        assert parents == [-1]
+        return
+    (first,) = torch.autograd.grad(out.exp().sum(), given[name], create_graph=True)
+    if first.requires_grad:
+        (second,) = torch.autograd.grad(first.square().sum(), given[name], allow_unused=True)
+        assert second is None or second.isfinite().all()
+    jacobian = torch.autograd.functional.jacobian(
+        lambda x: hsa_attention(**given | {name: x}, tree=tree, tie=tie, backend=backend),
+        given[name].detach(),
+        vectorize=True,
+    )
+    assert jacobian.isfinite().all()
 
 
 @backends

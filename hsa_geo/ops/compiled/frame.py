@@ -18,13 +18,23 @@ from hsa_geo.ops.wide import WideGroup
 if TYPE_CHECKING:
     from hsa_geo.ops.compiled.attention import Saved
 
-__all__ = ["WIDE", "Call", "Frame", "flat", "rows", "trees"]
+__all__ = [
+    "PER_PIECE",
+    "WIDE",
+    "Call",
+    "Frame",
+    "first_time",
+    "flat",
+    "has_run",
+    "rows",
+    "trees",
+]
 
 #: Largest group that the compiled kernels take; matrix products are faster for wider ones.
 WIDE = 256
 
 #: Products (pairs times heads) for which one more thread pays.
-_PER_PIECE = 1 << 14
+PER_PIECE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -138,14 +148,36 @@ def trees(leaf: LeafGroups, kept: KeptSlots) -> tuple[Groups, Kept]:
 _ready: set[tuple[str, torch.dtype]] = set()
 
 
+def first_time(name: str, dtype: torch.dtype) -> bool:
+    """Whether a pass is yet to run.
+
+    The first of a name and dtype is not split into pieces: its kernels are still to be compiled,
+    which takes more of the stack than a thread of OpenMP may have.
+
+    Example:
+        >>> first_time("nothing", torch.float32)
+        True
+    """
+    return (name, dtype) not in _ready
+
+
+def has_run(name: str, dtype: torch.dtype) -> None:
+    """Say that a pass has run.
+
+    Example:
+        >>> has_run("an example", torch.float32)
+        >>> first_time("an example", torch.float32)
+        False
+    """
+    _ready.add((name, dtype))
+
+
 class Frame:
     """A call's tensors as arrays.
 
     Args:
         call: The tensors.
-        name: Name of a pass.  The first of that name and dtype is not split into pieces: its
-            kernels are still to be compiled, which takes more of the stack than a thread of
-            OpenMP may have. (default: always split)
+        name: Name of a pass, see :func:`first_time`. (default: always split)
 
     Attributes:
         q: Queries; ``k`` and ``v`` likewise.
@@ -190,7 +222,7 @@ class Frame:
         self.leaf_pieces = _group_pieces(self.leaves.ptr, self.heads)
         self.head_pieces = _head_pieces(ptr, self.heads)
         self._key = (name, call.q.dtype)
-        if name is not None and self._key not in _ready:
+        if name is not None and first_time(name, call.q.dtype):
             self.leaf_pieces = [(0, len(self.leaves.parent))]
             self.head_pieces = [(0, self.heads)]
         self.wide_leaves = np.flatnonzero(np.diff(self.leaves.ptr) > WIDE).tolist()
@@ -200,7 +232,7 @@ class Frame:
         """Say that the pass has run."""
         name, dtype = self._key
         if name is not None:
-            _ready.add((name, dtype))
+            has_run(name, dtype)
 
     def members(self, g: int) -> Tensor:
         """Rows of the members of a group of leaves."""
@@ -254,7 +286,7 @@ def _group_pieces(ptr: Array, heads: int) -> list[tuple[int, int]]:
         return []
     work = np.cumsum(np.where(size > WIDE, size, size * (size + 8))) * heads
     most = torch.get_num_threads() * 4 if torch.get_num_threads() > 1 else 1
-    pieces = int(min(most, work[-1] // _PER_PIECE + 1))
+    pieces = int(min(most, work[-1] // PER_PIECE + 1))
     cuts = np.searchsorted(work, work[-1] * np.arange(1, pieces) / pieces)
     bounds = np.unique(np.concatenate([[0], cuts, [len(size)]])).tolist()
     return list(pairwise(bounds))
@@ -264,6 +296,6 @@ def _head_pieces(ptr: Array, heads: int) -> list[tuple[int, int]]:
     """Ranges of heads, one for each thread."""
     size = np.diff(ptr)
     work = int((size * (size + 8)).sum()) * heads
-    pieces = int(min(torch.get_num_threads(), heads, work // _PER_PIECE + 1))
+    pieces = int(min(torch.get_num_threads(), heads, work // PER_PIECE + 1))
     bounds = [heads * i // max(pieces, 1) for i in range(pieces + 1)]
     return list(pairwise(bounds))

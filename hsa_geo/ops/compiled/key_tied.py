@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hsa_geo.data.plan import TreePlan
-from hsa_geo.ops.compiled.frame import flat, rows
+from hsa_geo.ops.compiled.frame import PER_PIECE, first_time, flat, has_run, rows
 from hsa_geo.ops.compiled.memory import empty
 from hsa_geo.ops.compiled.reach import (
     Lists,
@@ -27,8 +27,6 @@ __all__ = ["backward", "forward"]
 
 #: Leaves of a wide group that are one piece of work.
 _LEAVES = 64
-#: Products (pairs times heads) for which one more thread pays.
-_PER_PIECE = 1 << 14
 
 
 def _lists(plan: TreePlan) -> Lists:
@@ -82,25 +80,44 @@ def _scores(x: KeyInput) -> ReachScores:
     )
 
 
-def _pieces(lists: Lists, heads: int) -> list[tuple[int, int]]:
+def _pieces(lists: Lists, heads: int, dtype: torch.dtype) -> list[tuple[int, int]]:
     """Runs of pieces of work that take about equally long."""
     cost = np.diff(lists.part) * np.diff(lists.ptr)[lists.part_list] * heads
     total = cost.cumsum()
     if not len(cost):
         return []
     threads = torch.get_num_threads()
-    count = min(4 * threads if threads > 1 else 1, int(total[-1]) // _PER_PIECE + 1)
+    count = min(4 * threads if threads > 1 else 1, int(total[-1]) // PER_PIECE + 1)
+    count = 1 if first_time("key forward", dtype) else count
     cuts = np.searchsorted(total, np.linspace(0, total[-1], count + 1)[1:-1])
     return list(pairwise(np.unique([0, *cuts, len(cost)]).tolist()))
 
 
+def _head_pieces(lists: Lists, heads: int, dtype: torch.dtype) -> list[tuple[int, int]]:
+    """Ranges of heads."""
+    cost = int((np.diff(lists.part) * np.diff(lists.ptr)[lists.part_list]).sum()) * heads
+    count = min(torch.get_num_threads(), heads, cost // PER_PIECE + 1)
+    count = 1 if first_time("key backward", dtype) else max(count, 1)
+    return list(pairwise([heads * i // count for i in range(count + 1)]))
+
+
 def forward(x: KeyInput, plan: TreePlan) -> tuple[Tensor, Tensor]:
-    """Outputs ``[N, H, Dv]`` and log-sum-exps ``[N, H]``."""
+    """Outputs ``[N, H, Dv]`` and log-sum-exps ``[N, H]``.
+
+    Args:
+        x: The inputs, on the CPU, all float32 or all float64.
+        plan: The plan.
+
+    Returns:
+        Outputs and log-sum-exps.
+    """
     lists = _lists(plan)
     out, log_z = empty(x.value, *x.value.shape), empty(x.own, *x.own.shape)
     tensors = (rows(x.query), rows(x.mean_key), rows(x.mean_value), lists, _scores(x))
     result, lse = rows(out), flat(log_z)
-    run(lambda w0, w1: reach_forward(*tensors, w0, w1, result, lse), _pieces(lists, x.own.size(1)))
+    pieces = _pieces(lists, x.own.size(1), x.own.dtype)
+    run(lambda w0, w1: reach_forward(*tensors, w0, w1, result, lse), pieces)
+    has_run("key forward", x.own.dtype)
     alone = plan.reach_lists.row_list < 0  # leaves that are whole trees
     if bool(alone.any()):
         kept = x.value if x.mask is None else x.value * x.mask[1][..., None]
@@ -111,8 +128,19 @@ def forward(x: KeyInput, plan: TreePlan) -> tuple[Tensor, Tensor]:
 def backward(
     x: KeyInput, plan: TreePlan, log_z: Tensor, grad: Tensor, grad_z: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of ``query``, ``own``, ``value``, ``mean_key``, ``key_term``, ``mean_value``,
-    ``pos`` and ``bias``; that of the bias ``[pairs, H]``."""
+    """The gradients of a call.
+
+    Args:
+        x: Its inputs.
+        plan: The plan.
+        log_z: Its log-sum-exps.
+        grad: Gradient of the outputs ``[N, H, Dv]``.
+        grad_z: Gradient of the log-sum-exps ``[N, H]``.
+
+    Returns:
+        Gradients of ``query``, ``own``, ``value``, ``mean_key``, ``key_term``, ``mean_value``,
+        ``pos`` and ``bias``; that of the bias is ``[pairs, H]``.
+    """
     lists, heads = _lists(plan), x.own.size(1)
     new = partial(empty, x.own)
     to_q, to_own = new(*x.query.shape), new(*x.own.shape)
@@ -134,10 +162,9 @@ def backward(
     )
     tensors = (rows(x.query), rows(x.mean_key), rows(x.mean_value), lists, _scores(x))
     lse = flat(log_z)
-    run(
-        lambda h0, h1: reach_backward(*tensors, h0, h1, lse, to),
-        [(h, h + 1) for h in range(heads)],
-    )
+    pieces = _head_pieces(lists, heads, x.own.dtype)
+    run(lambda h0, h1: reach_backward(*tensors, h0, h1, lse, to), pieces)
+    has_run("key backward", x.own.dtype)
     to_leaf = torch.zeros_like(x.value)
     alone = plan.reach_lists.row_list < 0
     if bool(alone.any()):

@@ -42,17 +42,18 @@ def compiled_versions() -> dict[str, int]:
     return versions
 
 
+@pytest.mark.parametrize("tie", ["block", "key"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_no_kernel_is_compiled_anew_for_other_strides(dtype):
+def test_no_kernel_is_compiled_anew_for_other_strides(dtype, tie):
     """Compiling takes seconds: a caller's layout must never cause it."""
     tree = SignalTree.from_parents([4, 4, 5, 5, 7, 7, 7, -1])
     n, h, d = tree.num_leaves, 2, 4
     q, k, v = (t.requires_grad_() for t in random_qkv(tree, h, d, dtype=dtype))
 
     def call(q, k, v, grad, grad_phi, **options):
-        out = hsa_attention(q, k, v, tree, backend="numba", **options)
-        out.backward(grad)
-        tree_energy(q, k, tree, backend="numba", **options).backward(grad_phi)
+        options |= {"backend": "numba", "tie": tie}
+        hsa_attention(q, k, v, tree, **options).backward(grad)
+        tree_energy(q, k, tree, **options).backward(grad_phi)
 
     m, pairs = tree.plan.num_nodes, tree.plan.num_pairs
     pos, bias = torch.randn(m, h, 3, dtype=dtype), torch.randn(pairs, h, dtype=dtype)

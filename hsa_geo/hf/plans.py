@@ -1,0 +1,213 @@
+"""From a padded batch of an encoder to the tokens and the trees that its layers attend over."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hsa_geo.data.plan import TreePlan
+from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.hf.hierarchies import Hierarchy, Sentences
+from hsa_geo.hf.labels import Tokens, plan_from_labels
+
+__all__ = ["Batch", "Plans", "valid_tokens"]
+
+#: Plans that are kept for batches of the same lengths.
+_KEPT = 8
+
+
+@dataclass
+class Batch:
+    """A batch in the course of one forward pass.
+
+    Attributes:
+        valid: ``[B, L]`` bool, or None if there is no padding.
+        plan: The plan over its tokens.
+    """
+
+    valid: Tensor | None
+    plan: TreePlan
+
+
+@dataclass
+class Plans:
+    """Makes the plan of every forward pass; its layers share it.
+
+    Attributes:
+        hierarchy: Over the tokens.
+        special_ids: Ids of special tokens.
+        patch_size: Height and width of a patch, for models of pictures.
+        inputs: ``input_ids [B, L]`` of the pass that runs, or None.
+        pixels: Height and width of its pictures, or None.
+        now: What has been made for the pass that runs.
+    """
+
+    hierarchy: Hierarchy
+    special_ids: tuple[int, ...] = ()
+    patch_size: tuple[int, int] | None = None
+    inputs: Tensor | None = None
+    pixels: tuple[int, int] | None = None
+    now: Batch | None = None
+    kept: OrderedDict[Any, TreePlan] = field(default_factory=OrderedDict)
+
+    def begin(self, inputs: Any, pixels: Any) -> None:
+        """A forward pass begins with these ids or pictures."""
+        self.now = None
+        self.inputs = inputs if isinstance(inputs, Tensor) and inputs.dim() == 2 else None
+        picture = isinstance(pixels, Tensor) and pixels.dim() == 4
+        self.pixels = (pixels.size(2), pixels.size(3)) if picture else None
+
+    @torch.no_grad()
+    def batch(self, mask: Tensor | None, size: int, length: int, device: torch.device) -> Batch:
+        """The batch of the pass that runs, made by the first of its layers that asks.
+
+        Args:
+            mask: The attention mask that the layer was given, or None.
+            size: Number of texts B.
+            length: Padded length L.
+            device: Where the tokens are.
+
+        Returns:
+            The batch.
+
+        Raises:
+            UnsupportedError: If the mask hides more than padding.
+            ShapeError: If a text has no tokens at all, or the ids do not fit.
+        """
+        if self.now is None:
+            self.now = self._batch(valid_tokens(mask), size, length, device)
+        return self.now
+
+    def _batch(self, valid: Tensor | None, size: int, length: int, device: torch.device) -> Batch:
+        if valid is not None:
+            if valid.shape != (size, length):
+                raise ShapeError(
+                    f"the attention mask is of {list(valid.shape)} tokens and the batch of "
+                    f"{[size, length]}: give one entry for each token."
+                )
+            if not bool(valid.any(1).all()):
+                row = int((~valid.any(1)).nonzero()[0])
+                raise ShapeError(f"text {row} of the batch is all padding: leave it out.")
+            valid = None if bool(valid.all()) else valid
+        ids = self.inputs
+        if ids is not None and ids.shape != (size, length):
+            raise ShapeError(
+                f"input_ids of {list(ids.shape)} went in, but the layers see {[size, length]} "
+                "tokens: this model changes their number, which hierarchies do not follow."
+            )
+        special = self._special(ids, valid, size, length, device)
+        key: tuple[Any, ...] = (size, length, device, _bytes(valid), _bytes(special), self.pixels)
+        if isinstance(self.hierarchy, Sentences):
+            key += (_bytes(ids),)
+        plan = self.kept.get(key)
+        if plan is None:
+            plan = self._plan(ids, valid, special, size, length, device)
+            self.kept[key] = plan
+            while len(self.kept) > _KEPT:
+                self.kept.popitem(last=False)
+        else:
+            self.kept.move_to_end(key)
+        return Batch(valid, plan)
+
+    def _special(
+        self, ids: Tensor | None, valid: Tensor | None, size: int, length: int, device: torch.device
+    ) -> Tensor:
+        """``[B, L]``, which tokens are special."""
+        special = torch.zeros(size, length, dtype=torch.bool, device=device)
+        if self.patch_size is not None:
+            special[:, : length - self._patches(length)] = True
+            return special
+        place = torch.arange(length, device=device)
+        real = special.logical_not() if valid is None else valid
+        first = torch.where(real, place, length).amin(1)
+        last = torch.where(real, place, -1).amax(1)
+        special[torch.arange(size, device=device), first] = True
+        special[torch.arange(size, device=device), last] = True
+        if ids is not None and self.special_ids:
+            special |= torch.isin(ids, torch.tensor(self.special_ids, device=device))
+        return special & real
+
+    def _patches(self, length: int) -> int:
+        grid = self._grid()
+        patches = 0 if grid is None else grid[0] * grid[1]
+        if grid is None or not length - 16 <= patches <= length:
+            raise ShapeError(
+                f"the layers see {length} tokens, but the pictures have {patches} patches: give "
+                "pixel_values of whole patches."
+            )
+        return patches
+
+    def _grid(self) -> tuple[int, int] | None:
+        if self.patch_size is None or self.pixels is None:
+            return None
+        return self.pixels[0] // self.patch_size[0], self.pixels[1] // self.patch_size[1]
+
+    def _plan(
+        self,
+        ids: Tensor | None,
+        valid: Tensor | None,
+        special: Tensor,
+        size: int,
+        length: int,
+        device: torch.device,
+    ) -> TreePlan:
+        text = torch.arange(size, device=device)[:, None].expand(size, length)
+        place = torch.arange(length, device=device).expand(size, length)
+
+        def some(x: Tensor) -> Tensor:  # [B, L] to [N]
+            return x.reshape(-1) if valid is None else x[valid]
+
+        tokens = Tokens(
+            some(text),
+            some(place),
+            some(special),
+            None if ids is None else some(ids),
+            self._grid(),
+            size,
+        )
+        return plan_from_labels(tokens.text, self.hierarchy.labels(tokens), size)
+
+
+def valid_tokens(mask: Tensor | None) -> Tensor | None:
+    """Which tokens are no padding, from the mask that a layer is given.
+
+    Args:
+        mask: None; ``[B, L]`` of ones and zeros; or ``[B, 1, L or 1, L]``, bool or added to scores.
+
+    Returns:
+        ``[B, L]`` bool, or None.
+
+    Raises:
+        UnsupportedError: If the mask depends on the query, or weighs tokens.
+
+    Example:
+        >>> valid_tokens(torch.tensor([[[[0.0, -3e38]]]]))
+        tensor([[ True, False]])
+    """
+    if mask is None:
+        return None
+    if mask.dim() == 2:
+        return mask != 0
+    rows = mask[:, :, :1]
+    if mask.size(1) > 1 or not bool((mask == rows).all()):
+        raise UnsupportedError(
+            f"the attention mask of shape {list(mask.shape)} hides more than padding: hierarchies "
+            "take masks of padding alone."
+        )
+    row = rows[:, 0, 0]
+    if row.dtype == torch.bool:
+        return row
+    hidden = row <= torch.finfo(row.dtype).min / 2
+    if not bool((hidden | (row == 0)).all()):
+        raise UnsupportedError(
+            "the attention mask weighs tokens: hierarchies take masks of padding alone."
+        )
+    return ~hidden
+
+
+def _bytes(x: Tensor | None) -> bytes | None:
+    return None if x is None else x.cpu().numpy().tobytes()
