@@ -141,8 +141,9 @@ def gradients_with_graph(
 
     Example:
         >>> x = torch.ones(2, requires_grad=True)
-        >>> gradients_with_graph({"x": x}, lambda v: (v["x"] ** 2,), (torch.ones(2),))
-        [tensor([2., 2.])]
+        >>> (grad,) = gradients_with_graph({"x": x}, lambda v: (v["x"] ** 2,), (torch.ones(2),))
+        >>> grad.tolist(), grad.requires_grad
+        ([2.0, 2.0], True)
     """
     wanted = {name: t for name, t in inputs.items() if t is not None and t.requires_grad}
     with torch.enable_grad():
