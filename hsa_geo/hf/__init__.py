@@ -16,15 +16,20 @@ Example:
     'sdpa'
 """
 
+from hsa_geo.hf.choose import Choice, Option, choose_layers, measure_layers
 from hsa_geo.hf.hierarchies import Flat, Sentences, Squares, Windows, sentence_ends
 from hsa_geo.hf.replace import load_replaced, replace_attention, restore_attention
 
 __all__ = [
+    "Choice",
     "Flat",
+    "Option",
     "Sentences",
     "Squares",
     "Windows",
+    "choose_layers",
     "load_replaced",
+    "measure_layers",
     "replace_attention",
     "restore_attention",
     "sentence_ends",

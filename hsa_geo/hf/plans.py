@@ -32,6 +32,11 @@ class Batch:
     valid: Tensor | None
     plan: TreePlan
 
+    def rows(self, x: Tensor) -> Tensor:
+        """``[B, H, L, D]`` to a row ``[N, H, D]`` for each token that is no padding."""
+        x = x.transpose(1, 2)
+        return x.flatten(0, 1) if self.valid is None else x[self.valid]
+
 
 @dataclass
 class Plans:

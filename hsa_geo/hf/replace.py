@@ -2,42 +2,57 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from hsa_geo._optional import require
 from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.hf.hierarchies import Squares, Windows, hierarchy_from, to_config
+from hsa_geo.hf.intercept import Layers, default_special_ids
 from hsa_geo.hf.plans import Plans
 from hsa_geo.ops.attention import attention_matrix, hsa_attention
 from hsa_geo.ops.inputs import TIES
 
-__all__ = ["attention_layers", "load_replaced", "replace_attention", "restore_attention"]
-
-#: By type of model: the class of its attention.
-_KINDS = {
-    "bert": "BertSelfAttention",
-    "roberta": "RobertaSelfAttention",
-    "xlm-roberta": "XLMRobertaSelfAttention",
-    "distilbert": "DistilBertSelfAttention",
-    "vit": "ViTAttention",
-    "dinov2": "Dinov2Attention",
-}
-_PICTURES = ("vit", "dinov2")
-#: Implementations that layers which are not replaced go on with.
-_ORIGINALS = ("sdpa", "eager")
+__all__ = ["load_replaced", "replace_attention", "restore_attention"]
 
 
-class _Replaced:
-    """What a model knows of its replacement."""
+class _Hierarchical:
+    """The handler of replaced layers."""
 
-    def __init__(self, plans: Plans, tie: str, original: str) -> None:
-        self.plans, self.tie, self.original = plans, tie, original
-        self.hook: Any = None
+    def __init__(self, plans: Plans, tie: str) -> None:
+        self.plans, self.tie = plans, tie
+
+    def begin(self, ids: Any, pixels: Any) -> None:
+        self.plans.begin(ids, pixels)
+
+    @torch.compiler.disable
+    def __call__(
+        self,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        **_: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        size, heads, length, _dim = query.shape
+        batch = self.plans.batch(attention_mask, size, length, query.device)
+        q, k, v = batch.rows(query), batch.rows(key), batch.rows(value)
+        options: dict[str, Any] = {"tie": self.tie, "scale": scaling}
+        out = hsa_attention(q, k, v, batch.plan, dropout=dropout, **options)
+        if batch.valid is not None:  # padding gets zeros
+            full = out.new_zeros(size * length, heads, out.size(-1))
+            out = full.index_copy(0, batch.valid.flatten().nonzero().squeeze(1), out)
+        weights = None
+        if module.config._attn_implementation.endswith("eager"):  # the one that gives weights
+            weights = _padded(
+                attention_matrix(q, k, batch.plan, **options), batch.valid, size, length
+            )
+        return out.view(size, length, heads, -1), weights
 
 
 def replace_attention(
@@ -87,9 +102,7 @@ def replace_attention(
         >>> model(torch.randn(1, 3, 32, 32)).last_hidden_state.shape
         torch.Size([1, 65, 32])
     """
-    transformers = require("transformers", extra="hf", purpose="hsa_geo.hf")
-    base = _base(model)
-    modules: list[Any] = list(attention_layers(model))
+    layers_of = Layers.of(model)
     kept = getattr(model.config, "hsa_attention", None) or {}
     if layers is None:
         if "layers" not in kept:
@@ -98,8 +111,8 @@ def replace_attention(
                 "layers='all'."
             )
         layers = kept["layers"]
-    numbers = _numbers(layers, len(modules))
-    pictures = model.config.model_type in _PICTURES
+    numbers = _numbers(layers, len(layers_of.modules))
+    pictures = layers_of.patch_size is not None
     if hierarchy is None:
         hierarchy = kept.get("hierarchy", Squares(4) if pictures else Windows(4))
     hierarchy = hierarchy_from(hierarchy)
@@ -114,30 +127,18 @@ def replace_attention(
     if special_ids is None and tokenizer is not None:
         special_ids = tokenizer.all_special_ids
     if special_ids is None:
-        special_ids = kept.get("special_ids", _config_ids(model.config))
-
-    restore_attention(model)
-    original = model.config._attn_implementation or "eager"
-    if original not in _ORIGINALS:
-        raise UnsupportedError(
-            f"the model runs attn_implementation={original!r}: load it with one of {_ORIGINALS}."
-        )
-    _register(transformers)
-    patch = getattr(model.config, "patch_size", None) if pictures else None
-    patch_size = (patch, patch) if isinstance(patch, int) else patch and (patch[0], patch[1])
-    plans = Plans(hierarchy, tuple(int(i) for i in special_ids), patch_size)
-    state = _Replaced(plans, tie, original)
-    base._hsa_replaced = state
-    for number in numbers:
-        modules[number]._hsa_replaced = state
-    state.hook = base.register_forward_pre_hook(_begin, with_kwargs=True)
-    model.set_attn_implementation(f"hsa_geo_{original}")
-    model.config.hsa_attention = {
+        special_ids = kept.get("special_ids", default_special_ids(model.config))
+    setting: dict[str, Any] = {
         "layers": numbers,
         "hierarchy": to_config(hierarchy),
         "tie": tie,
-        "special_ids": list(plans.special_ids),
+        "special_ids": [int(i) for i in special_ids],
     }
+
+    restore_attention(model)
+    plans = Plans(hierarchy, tuple(setting["special_ids"]), layers_of.patch_size)
+    layers_of.intercept(numbers, _Hierarchical(plans, tie))
+    model.config.hsa_attention = setting
     return model
 
 
@@ -156,20 +157,11 @@ def restore_attention(model: Any) -> Any:
         >>> "hsa_attention" in restore_attention(BertModel(config)).config.to_dict()
         False
     """
-    base = _base(model)
-    state = base.__dict__.pop("_hsa_replaced", None)
-    if state is None:
-        return model
-    for module in base.modules():
-        module.__dict__.pop("_hsa_replaced", None)
-    # A copied model has copies of the hooks, whose handles belong to the model it was copied from.
-    for number, hook in list(base._forward_pre_hooks.items()):
-        if hook is _begin:
-            del base._forward_pre_hooks[number]
-            base._forward_pre_hooks_with_kwargs.pop(number, None)
-    model.set_attn_implementation(state.original)
-    if hasattr(model.config, "hsa_attention"):
-        del model.config.hsa_attention
+    layers = Layers.of(model)
+    if layers.handled:
+        layers.release()
+        if hasattr(model.config, "hsa_attention"):
+            del model.config.hsa_attention
     return model
 
 
@@ -200,43 +192,6 @@ def load_replaced(auto_class: Any, path: Any, **options: Any) -> Any:
     return replace_attention(auto_class.from_pretrained(path, **options))
 
 
-def attention_layers(model: Any) -> list[nn.Module]:
-    """The attention modules of an encoder, in order of its layers.
-
-    Raises:
-        UnsupportedError: If the model is a decoder, or of a type that is not known.
-    """
-    config: Any = getattr(model, "config", None)
-    kind = getattr(config, "model_type", None)
-    if kind not in _KINDS:
-        raise UnsupportedError(
-            f"models of type {kind!r} are not known: only encoders of the types {sorted(_KINDS)} "
-            "are."
-        )
-    if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
-        raise UnsupportedError(
-            "the model is a decoder, whose attention is causal: hierarchies are for encoders, so "
-            "load it with is_decoder=False."
-        )
-    name = _KINDS[kind]
-    found = [module for module in model.modules() if type(module).__name__ == name]
-    if len(found) != config.num_hidden_layers:
-        raise UnsupportedError(
-            f"the model has {len(found)} modules {name} and {config.num_hidden_layers} layers: it "
-            "is built in a way that is not known."
-        )
-    return found
-
-
-def _base(model: Any) -> Any:
-    base = getattr(model, "base_model", None)
-    if not isinstance(base, nn.Module):
-        raise UnsupportedError(
-            f"model is a {type(model).__name__}: give a model of transformers with a base_model."
-        )
-    return base
-
-
 def _numbers(layers: Sequence[int] | str, count: int) -> list[int]:
     if isinstance(layers, str):
         if layers != "all":
@@ -249,99 +204,6 @@ def _numbers(layers: Sequence[int] | str, count: int) -> list[int]:
     if len(set(numbers)) != len(numbers):
         raise ShapeError(f"layers={numbers} holds a layer twice: name every layer once.")
     return sorted(numbers)
-
-
-def _config_ids(config: Any) -> list[int]:
-    """Ids of special tokens as far as the config knows them."""
-    names = ("bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id")
-    found = [getattr(config, name, None) for name in names]
-    return sorted({i for i in found if isinstance(i, int)})
-
-
-def _begin(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Before the base model runs: what its layers need to know of its inputs."""
-    given = args[0] if args else None
-    main = getattr(module, "main_input_name", "input_ids")
-    ids = kwargs.get("input_ids", given if main == "input_ids" else None)
-    pixels = kwargs.get("pixel_values", given if main == "pixel_values" else None)
-    module._hsa_replaced.plans.begin(ids, pixels)
-
-
-def _register(transformers: Any) -> None:
-    """Make the implementations known to transformers, once."""
-    functions = sys.modules["transformers.modeling_utils"].ALL_ATTENTION_FUNCTIONS
-    masks = importlib_masks()
-    for original in _ORIGINALS:
-        name = f"hsa_geo_{original}"
-        if name not in functions:
-            functions.register(name, _forward)
-            masks.register(name, masks[original])
-
-
-def importlib_masks() -> Any:
-    """The interface that makes masks."""
-    masks = require("transformers.masking_utils", extra="hf", purpose="hsa_geo.hf")
-    return masks.ALL_MASK_ATTENTION_FUNCTIONS
-
-
-def _forward(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **options: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """Attention of a layer, ``[B, H, L, D]`` to ``[B, L, H, D]``: replaced, or as it was."""
-    state: _Replaced | None = getattr(module, "_hsa_replaced", None)
-    if state is None:
-        return _original(module)(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
-        )
-    return _hierarchical(state, query, key, value, attention_mask, dropout, scaling)
-
-
-def _original(module: Any) -> Any:
-    """The function that the layer would have called."""
-    name = module.config._attn_implementation.removeprefix("hsa_geo_")
-    if name == "eager":  # every model has its own
-        return sys.modules[type(module).__module__].eager_attention_forward
-    return sys.modules["transformers.modeling_utils"].ALL_ATTENTION_FUNCTIONS[name]
-
-
-@torch.compiler.disable
-def _hierarchical(
-    state: _Replaced,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    dropout: float,
-    scaling: float | None,
-) -> tuple[Tensor, Tensor | None]:
-    size, heads, length, _ = query.shape
-    batch = state.plans.batch(mask, size, length, query.device)
-    valid, plan = batch.valid, batch.plan
-
-    def rows(x: Tensor) -> Tensor:  # [B, H, L, D] to [N, H, D]
-        x = x.transpose(1, 2)
-        return x.reshape(size * length, heads, -1) if valid is None else x[valid]
-
-    q, k, v = rows(query), rows(key), rows(value)
-    options: dict[str, Any] = {"tie": state.tie, "scale": scaling}
-    out = hsa_attention(q, k, v, plan, dropout=dropout, **options)
-    if valid is None:
-        out = out.view(size, length, heads, -1)
-    else:  # padding gets zeros
-        full = out.new_zeros(size * length, heads, out.size(-1))
-        out = full.index_copy(0, valid.flatten().nonzero().squeeze(1), out)
-        out = out.view(size, length, heads, -1)
-    weights = None
-    if state.original == "eager":  # which is the one that gives weights
-        weights = _padded(attention_matrix(q, k, plan, **options), valid, size, length)
-    return out, weights
 
 
 def _padded(theta: Tensor, valid: Tensor | None, size: int, length: int) -> Tensor:

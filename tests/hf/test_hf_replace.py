@@ -17,8 +17,8 @@ from hsa_geo.hf import (
     replace_attention,
     restore_attention,
 )
+from hsa_geo.hf.intercept import Layers
 from hsa_geo.hf.plans import valid_tokens
-from hsa_geo.hf.replace import attention_layers
 
 transformers = pytest.importorskip("transformers")
 
@@ -40,7 +40,7 @@ def make(kind, implementation="sdpa", **change):
     )
     model = transformers.AutoModel.from_config(config, attn_implementation=implementation).eval()
     with torch.no_grad():
-        for layer in attention_layers(model):
+        for layer in Layers.of(model).modules:
             for name, parameter in layer.named_parameters():
                 if "weight" in name:
                     parameter.mul_(20)
@@ -214,7 +214,7 @@ def test_training(tie, implementation):
     model.train()
     assert not torch.equal(out(model, **given), out(model, **given))
     model(**given).last_hidden_state.square().sum().backward()
-    for layer in attention_layers(model):
+    for layer in Layers.of(model).modules:
         for projection in (layer.query, layer.key, layer.value):
             assert projection.weight.grad.abs().sum() > 0
 
@@ -236,7 +236,7 @@ def test_attention_weights(tie):
 
 def test_weights_give_the_output():
     model = make("bert", "eager")
-    layer = attention_layers(model)[0]
+    layer = Layers.of(model).modules[0]
     replace_attention(model, layers=[0], hierarchy=3)
     seen = {}
     hook = layer.register_forward_hook(lambda m, a, o: seen.update(out=o[0], x=a, weights=o[1]))

@@ -1,0 +1,278 @@
+r"""Which layers to replace, and by which hierarchy: a calibration on unlabelled texts.
+
+The divergence of a replaced layer's attention from the original's is known without the original's
+matrix (Theorem 3.2): :math:`\sum_i KL(\theta_i \| \theta^f_i) = N \phi(R) + \sum_i \log \sum_j
+e^{s_{ij}}`, and the last term is :math:`-N \phi` of the tree of depth one.  So the divergence of a
+token is the difference of two energies, and of two hierarchies over the same queries and keys the
+one with the lower energy is the closer, whatever flat attention is.
+
+The model runs as it is, once over the texts; every layer's queries and keys are looked at on
+their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hsa_geo.errors import ShapeError
+from hsa_geo.hf.hierarchies import Flat, Hierarchy, hierarchy_from
+from hsa_geo.hf.intercept import Layers, default_special_ids, original_attention
+from hsa_geo.hf.plans import Plans
+from hsa_geo.ops.attention import tree_energy
+from hsa_geo.ops.flops import attention_cost, flat_cost
+
+__all__ = ["Choice", "Option", "choose_layers", "measure_layers"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One layer with one hierarchy and tie, measured.
+
+    Attributes:
+        layer: Its number.
+        hierarchy: The hierarchy.
+        tie: ``"block"`` or ``"key"``.
+        kl: Divergence from the layer's own attention, of a token and head in the mean, in nats.
+        flops: Operations of attention over all texts, exactly counted.
+        flat_flops: Those of the layer as it is.
+    """
+
+    layer: int
+    hierarchy: Hierarchy
+    tie: str
+    kl: float
+    flops: int
+    flat_flops: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is to be replaced.
+
+    Attributes:
+        options: One for each layer to be replaced, by layer.
+        kl: Sum of their divergences.
+        flops: Operations of attention of the whole model, replaced as chosen.
+        flat_flops: Those of the model as it is.
+    """
+
+    options: tuple[Option, ...]
+    kl: float
+    flops: int
+    flat_flops: int
+
+    @property
+    def layers(self) -> list[int]:
+        """Numbers of the layers to be replaced."""
+        return [option.layer for option in self.options]
+
+
+def measure_layers(
+    model: Any,
+    batches: Iterable[dict[str, Any]],
+    hierarchies: Sequence[Any] = (4, 8, 16),
+    ties: Sequence[str] = ("key",),
+    *,
+    special_ids: Sequence[int] | None = None,
+) -> list[Option]:
+    """Measure every layer with every hierarchy and tie.
+
+    Args:
+        model: An encoder of transformers, not replaced.
+        batches: Inputs of the model, such as a tokenizer's; a few hundred texts of the lengths
+            that matter are enough.
+        hierarchies: As :func:`~hsa_geo.hf.replace_attention` takes them.
+            (default: windows of 4, 8 and 16)
+        ties: ``"block"``, ``"key"`` or both. (default: ``("key",)``)
+        special_ids: Ids of special tokens. (default: those that the config names)
+
+    Returns:
+        An option for each layer, hierarchy and tie.
+
+    Raises:
+        ShapeError: If there is no batch or no hierarchy.
+        UnsupportedError: If the model is of a type that is not known, or has been replaced.
+
+    Example:
+        >>> from transformers import BertConfig, BertModel
+        >>> config = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        ...     intermediate_size=32, vocab_size=50)
+        >>> batch = {"input_ids": torch.randint(5, 50, (2, 30))}
+        >>> options = measure_layers(BertModel(config), [batch])
+        >>> len(options), min(option.kl for option in options) >= 0
+        (6, True)
+    """
+    chosen = [hierarchy_from(spec) for spec in hierarchies]
+    if not chosen or not ties:
+        raise ShapeError("hierarchies=[] or ties=[] leaves nothing to measure: give at least one.")
+    ids = default_special_ids(model.config) if special_ids is None else special_ids
+    layers = Layers.of(model)
+    probe = _Probe(layers, [(h, tie) for h in chosen for tie in ties], tuple(ids))
+    before = model.training
+    seen = 0
+    with layers.intercepted(probe), torch.no_grad():
+        model.eval()
+        try:
+            for batch in batches:
+                model(**batch)
+                seen += 1
+        finally:
+            model.train(before)
+    if not seen:
+        raise ShapeError("batches holds none: give some inputs of the model.")
+    return probe.options()
+
+
+def choose_layers(
+    model: Any,
+    batches: Iterable[dict[str, Any]],
+    hierarchies: Sequence[Any] = (4, 8, 16),
+    ties: Sequence[str] = ("key",),
+    *,
+    max_flops: float | None = None,
+    max_kl: float | None = None,
+    special_ids: Sequence[int] | None = None,
+) -> Choice:
+    """Choose layers and hierarchies within a budget.
+
+    With ``max_kl`` the operations are made as few as the budget allows, with ``max_flops`` the
+    divergence as small.  Starting from the model as it is, the step that saves most operations
+    for a nat of divergence is taken again and again (on the lower convex hull of each layer's
+    options), which is the best choice but for the last step.
+
+    Args:
+        model, batches, hierarchies, ties, special_ids: As in :func:`measure_layers`.
+        max_flops: Operations of attention that may remain, as a share of the model's, 0 to 1.
+        max_kl: Sum over the replaced layers of the divergence of a token and head, in nats.
+
+    Returns:
+        The choice.
+
+    Raises:
+        ShapeError: If not exactly one budget is given, or it cannot be kept.
+        UnsupportedError: As in :func:`measure_layers`.
+
+    Example:
+        >>> from transformers import BertConfig, BertModel
+        >>> config = BertConfig(hidden_size=16, num_hidden_layers=3, num_attention_heads=2,
+        ...     intermediate_size=32, vocab_size=50)
+        >>> batch = {"input_ids": torch.randint(5, 50, (2, 40))}
+        >>> choice = choose_layers(BertModel(config), [batch], max_flops=0.6)
+        >>> choice.flops <= 0.6 * choice.flat_flops
+        True
+    """
+    if (max_flops is None) == (max_kl is None):
+        raise ShapeError(
+            f"max_flops={max_flops} and max_kl={max_kl}: give one budget, and not both."
+        )
+    options = measure_layers(model, batches, hierarchies, ties, special_ids=special_ids)
+    by_layer: dict[int, list[Option]] = {}
+    for option in options:
+        by_layer.setdefault(option.layer, []).append(option)
+    flat = sum(some[0].flat_flops for some in by_layer.values())
+    limit = float("-inf") if max_flops is None else max_flops * flat
+
+    # Steps along every layer's hull, the cheapest divergence per saved operation first.
+    steps = []
+    for some in by_layer.values():
+        at_kl, at_flops = 0.0, some[0].flat_flops
+        for option in _hull(some):
+            price = (option.kl - at_kl) / max(at_flops - option.flops, 1)
+            steps.append((price, option.layer, option, option.kl - at_kl))
+            at_kl, at_flops = option.kl, option.flops
+    taken: dict[int, Option] = {}
+    kl, flops = 0.0, flat
+    for _, layer, option, more in sorted(steps, key=lambda step: (step[0], step[3])):
+        if flops <= limit or (max_kl is not None and kl + more > max_kl):
+            continue
+        flops += option.flops - (taken[layer].flops if layer in taken else option.flat_flops)
+        kl += more
+        taken[layer] = option
+    if flops > limit and max_flops is not None:
+        raise ShapeError(
+            f"max_flops={max_flops} cannot be kept: with every layer replaced {flops / flat:.3f} "
+            "of the operations remain, so allow more, or give other windows."
+        )
+    chosen = tuple(taken[layer] for layer in sorted(taken))
+    return Choice(chosen, kl, int(flops), flat)
+
+
+def _hull(options: Sequence[Option]) -> list[Option]:
+    """Options that are best for some price of an operation, by increasing divergence."""
+    hull: list[tuple[float, float, Option | None]] = [(0.0, float(options[0].flat_flops), None)]
+    for option in sorted(options, key=lambda o: (o.kl, o.flops)):
+        if option.flops >= hull[-1][1]:
+            continue
+        while len(hull) > 1:
+            (kl0, f0, _), (kl1, f1, _) = hull[-2:]
+            if (kl1 - kl0) * (f0 - option.flops) <= (option.kl - kl0) * (f0 - f1):
+                break
+            hull.pop()
+        hull.append((option.kl, float(option.flops), option))
+    return [option for _, _, option in hull if option is not None]
+
+
+class _Probe:
+    """Looks at queries and keys of every layer; the model runs as it would."""
+
+    def __init__(
+        self, layers: Layers, kinds: list[tuple[Hierarchy, str]], special_ids: tuple[int, ...]
+    ) -> None:
+        self.layers, self.kinds = layers, kinds
+        self.plans = [Plans(h, special_ids, layers.patch_size) for h, _ in kinds]
+        self.flat = Plans(Flat(), special_ids, layers.patch_size)
+        self.kl = [[0.0] * len(kinds) for _ in layers.modules]
+        self.flops = [[0] * len(kinds) for _ in layers.modules]
+        self.flat_flops = [0] * len(layers.modules)
+        self.tokens = [0] * len(layers.modules)
+
+    def begin(self, ids: Any, pixels: Any) -> None:
+        for plans in (*self.plans, self.flat):
+            plans.begin(ids, pixels)
+
+    def __call__(
+        self,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> Any:
+        number = self.layers.modules.index(module)
+        size, heads, length, dim = query.shape
+        scale = options.get("scaling")
+        flat = self.flat.batch(attention_mask, size, length, query.device)
+        q, k = flat.rows(query), flat.rows(key)
+        leaves = flat.plan.count[: flat.plan.num_trees].to(q.dtype)  # of each text
+
+        def energy(plan: Any, tie: str) -> float:  # over all tokens, the mean of the heads
+            return float((tree_energy(q, k, plan, tie=tie, scale=scale).mean(1) * leaves).sum())
+
+        base = energy(flat.plan, "block")
+        self.tokens[number] += len(q)
+        self.flat_flops[number] += flat_cost(flat.plan, heads, dim).total
+        for i, ((_, tie), plans) in enumerate(zip(self.kinds, self.plans)):
+            plan = plans.batch(attention_mask, size, length, query.device).plan
+            self.kl[number][i] += energy(plan, tie) - base
+            self.flops[number][i] += attention_cost(plan, heads, dim, tie=tie).total
+        return original_attention(module)(module, query, key, value, attention_mask, **options)
+
+    def options(self) -> list[Option]:
+        return [
+            Option(
+                number,
+                hierarchy,
+                tie,
+                max(self.kl[number][i], 0.0) / max(self.tokens[number], 1),
+                self.flops[number][i],
+                self.flat_flops[number],
+            )
+            for number in range(len(self.layers.modules))
+            for i, (hierarchy, tie) in enumerate(self.kinds)
+        ]

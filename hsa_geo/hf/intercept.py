@@ -1,0 +1,234 @@
+"""Put a function of one's own in the place of attention, in models of transformers.
+
+Models ask for their attention by name.  Under a name of ours every layer calls :func:`_attend`,
+which goes on to the layer's *handler* if it has one, and to the model's own attention if not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from hsa_geo._optional import require
+from hsa_geo.errors import UnsupportedError
+
+__all__ = ["Handler", "Layers", "default_special_ids", "original_attention"]
+
+#: By type of model: the class of its attention.
+KINDS = {
+    "bert": "BertSelfAttention",
+    "roberta": "RobertaSelfAttention",
+    "xlm-roberta": "XLMRobertaSelfAttention",
+    "distilbert": "DistilBertSelfAttention",
+    "vit": "ViTAttention",
+    "dinov2": "Dinov2Attention",
+}
+#: Types that read pictures.
+PICTURES = ("vit", "dinov2")
+#: Implementations of attention that layers without a handler go on with.
+ORIGINALS = ("sdpa", "eager")
+_PREFIX = "hsa_geo_"
+
+
+class Handler(Protocol):
+    """In the place of a layer's attention."""
+
+    def begin(self, ids: Any, pixels: Any) -> None:
+        """The model is about to run, on these ids or pictures."""
+
+    def __call__(
+        self,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """``[B, H, L, D]`` to ``[B, L, H, D]``, and the weights or None."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The attention of an encoder, layer by layer.
+
+    Attributes:
+        model: The model, with a head or without.
+        base: The encoder in it.
+        modules: Attention modules by layer.
+        patch_size: Height and width of a patch, for models of pictures.
+    """
+
+    model: Any
+    base: Any
+    modules: list[Any]
+    patch_size: tuple[int, int] | None
+
+    @classmethod
+    def of(cls, model: Any) -> Layers:
+        """Find them.
+
+        Raises:
+            UnsupportedError: If the model is a decoder, of a type that is not known, or runs
+                another implementation of attention than ``"sdpa"`` or ``"eager"``.
+        """
+        base = getattr(model, "base_model", None)
+        config: Any = getattr(model, "config", None)
+        if base is None or config is None:
+            raise UnsupportedError(
+                f"model is a {type(model).__name__}: give a model of transformers."
+            )
+        kind = getattr(config, "model_type", None)
+        if kind not in KINDS:
+            raise UnsupportedError(
+                f"models of type {kind!r} are not known: only encoders of the types "
+                f"{sorted(KINDS)} are."
+            )
+        if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
+            raise UnsupportedError(
+                "the model is a decoder, whose attention is causal: hierarchies are for encoders, "
+                "so load it with is_decoder=False."
+            )
+        name = KINDS[kind]
+        modules = [module for module in base.modules() if type(module).__name__ == name]
+        if len(modules) != config.num_hidden_layers:
+            raise UnsupportedError(
+                f"the model has {len(modules)} modules {name} and {config.num_hidden_layers} "
+                "layers: it is built in a way that is not known."
+            )
+        patch = config.patch_size if kind in PICTURES else None
+        size = (patch, patch) if isinstance(patch, int) else patch and (patch[0], patch[1])
+        return cls(model, base, modules, size)
+
+    @property
+    def handled(self) -> bool:
+        """Whether some layer has a handler."""
+        return "_hsa_begin" in self.base.__dict__
+
+    def intercept(self, numbers: Sequence[int], handler: Handler) -> None:
+        """Give layers a handler.
+
+        Args:
+            numbers: Of the layers.
+            handler: Their handler.
+
+        Raises:
+            UnsupportedError: If layers have one already, or the model runs another
+                implementation of attention than ``"sdpa"`` or ``"eager"``.
+        """
+        if self.handled:
+            raise UnsupportedError(
+                "attention of the model is replaced already: restore_attention(model) first."
+            )
+        original = self.model.config._attn_implementation or "eager"
+        if original not in ORIGINALS:
+            raise UnsupportedError(
+                f"the model runs attn_implementation={original!r}: load it with one of {ORIGINALS}."
+            )
+        _register()
+        for number in numbers:
+            self.modules[number]._hsa_handler = handler
+        self.base._hsa_begin = handler
+        self.base.register_forward_pre_hook(_begin, with_kwargs=True)
+        self.model.set_attn_implementation(_PREFIX + original)
+
+    def release(self) -> None:
+        """Take the handlers away; nothing happens where there are none."""
+        if not self.handled:
+            return
+        del self.base._hsa_begin
+        for module in self.modules:
+            module.__dict__.pop("_hsa_handler", None)
+        # By function: a copied model has copies of the hooks, but the handles are the original's.
+        for number, hook in list(self.base._forward_pre_hooks.items()):
+            if hook is _begin:
+                del self.base._forward_pre_hooks[number]
+                self.base._forward_pre_hooks_with_kwargs.pop(number, None)
+        name = self.model.config._attn_implementation
+        self.model.set_attn_implementation(name.removeprefix(_PREFIX))
+
+    @contextmanager
+    def intercepted(self, handler: Handler) -> Iterator[None]:
+        """All layers have a handler for a while."""
+        self.intercept(range(len(self.modules)), handler)
+        try:
+            yield
+        finally:
+            self.release()
+
+
+def default_special_ids(config: Any) -> list[int]:
+    """Ids of special tokens as far as a model's config knows them.
+
+    Args:
+        config: Of transformers.
+
+    Returns:
+        The ids, ascending.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> default_special_ids(SimpleNamespace(sep_token_id=2, bos_token_id=0, eos_token_id=None))
+        [0, 2]
+    """
+    names = ("bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id")
+    found = [getattr(config, name, None) for name in names]
+    return sorted({i for i in found if isinstance(i, int)})
+
+
+def original_attention(module: Any) -> Any:
+    """The function that an attention module would have called.
+
+    Args:
+        module: A module of a model whose layers have handlers.
+
+    Returns:
+        The function.
+    """
+    name = module.config._attn_implementation.removeprefix(_PREFIX)
+    if name == "eager":  # every model has its own
+        return sys.modules[type(module).__module__].eager_attention_forward
+    return sys.modules["transformers.modeling_utils"].ALL_ATTENTION_FUNCTIONS[name]
+
+
+def _begin(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Before the base model runs: what handlers need to know of its inputs."""
+    given = args[0] if args else None
+    main = getattr(module, "main_input_name", "input_ids")
+    ids = kwargs.get("input_ids", given if main == "input_ids" else None)
+    pixels = kwargs.get("pixel_values", given if main == "pixel_values" else None)
+    module._hsa_begin.begin(ids, pixels)
+
+
+def _register() -> None:
+    """Make our names known to transformers, once."""
+    models = require("transformers.modeling_utils", extra="hf", purpose="hsa_geo.hf")
+    masks = require("transformers.masking_utils", extra="hf", purpose="hsa_geo.hf")
+    for original in ORIGINALS:
+        name = _PREFIX + original
+        if name not in models.ALL_ATTENTION_FUNCTIONS:
+            models.ALL_ATTENTION_FUNCTIONS.register(name, _attend)
+            mask = masks.ALL_MASK_ATTENTION_FUNCTIONS[original]
+            masks.ALL_MASK_ATTENTION_FUNCTIONS.register(name, mask)
+
+
+def _attend(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Attention of a layer: its handler's, or what it was."""
+    handler: Handler | None = getattr(module, "_hsa_handler", None)
+    attend = original_attention(module) if handler is None else handler
+    result: tuple[Tensor, Tensor | None] = attend(
+        module, query, key, value, attention_mask, **options
+    )
+    return result
