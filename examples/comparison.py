@@ -7,11 +7,11 @@ not repeated, so a comparison that was killed goes on where it was.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import multiprocessing
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +24,10 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from hsa_geo._files import write_text
+from hsa_geo.errors import HSAError
+from hsa_geo.training.memory import peak_memory, reset_peak_memory
 
 #: Format of the records; others are made anew.
 SCHEMA = 2
@@ -55,9 +59,10 @@ class Record:
         validation: Metric on the validation part, which chose the epoch.
         parameters: Number of trained parameters, 0 for what has none to speak of.
         epochs: Epochs trained.
-        seconds_per_epoch: Time of an epoch, validation included.
+        seconds_per_epoch: Mean time of an epoch's steps, without validation.
         seconds: Time of the whole run, reading the data included.
-        peak_bytes: Largest memory of the run's process.
+        peak_bytes: Largest memory of the run's process, counted from where the run begins, and
+            anew from where :func:`hsa_geo.training.fit` begins to train.
     """
 
     variant: str
@@ -115,6 +120,40 @@ def best_rates(records: list[Record]) -> dict[str, str]:
         if variant not in best or np.mean(score) > np.mean(scores[best[variant]]):
             best[variant] = name
     return best
+
+
+def positive(text: str) -> int:
+    """A whole number of the command line, from 1."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is too few: give a whole number from 1.")
+    return value
+
+
+def positive_rate(text: str) -> float:
+    """A learning rate of the command line."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no learning rate: give a number above 0.")
+    return value
+
+
+def exit_code(program: Callable[[], Any]) -> int:
+    """Run a program; an error that it is prepared for is one line on stderr, without a traceback.
+
+    Args:
+        program: What to run.
+
+    Returns:
+        0, or 1 after such an error (of hsa_geo, or of a file).
+    """
+    try:
+        program()
+    except (HSAError, OSError) as error:
+        line = " ".join(f"error: {error}".splitlines())
+        Console(stderr=True, soft_wrap=True, markup=False, emoji=False).print(line, style="red")
+        return 1
+    return 0
 
 
 def run_jobs(
@@ -193,15 +232,13 @@ def _work(
 ) -> Record:
     """One run, in its process; its record is complete on disk, or not there."""
     torch.set_num_threads(threads)
+    reset_peak_memory(torch.device("cpu"))  # not what the process that made this one held
     begin = time.perf_counter()
     record = run(job, *arguments)
     record.seconds = time.perf_counter() - begin
-    record.peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux: KiB
-    path = folder / job.file
-    part = path.with_suffix(".part")
+    record.peak_bytes = peak_memory(torch.device("cpu"))
     content = {"schema": SCHEMA, "recipe": recipe, **asdict(record)}
-    part.write_text(json.dumps(content), encoding="utf-8")
-    part.replace(path)
+    write_text(folder / job.file, json.dumps(content))
     return record
 
 

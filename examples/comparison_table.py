@@ -17,6 +17,8 @@ from comparison_statistics import Difference, compare, hits
 from rich.console import Console
 from rich.table import Table
 
+from hsa_geo._files import write_text
+
 HEADINGS = (
     "model",
     "accuracy",
@@ -135,6 +137,14 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def shown(options: Mapping[str, Any]) -> str:
+    """Options as a line of a title: ``max_words=500, labels=groups``; nothing where there are none.
+
+    What was cut from the data is so said wherever a table of them is read.
+    """
+    return ", ".join(f"{name}={value}" for name, value in options.items())
+
+
 def save_report(
     path: Path, tables: Mapping[str, Sequence[Row]], seeds: Sequence[int], **more: Any
 ) -> None:
@@ -155,6 +165,4 @@ def save_report(
         **more,
         "tables": {name: [asdict(row) for row in rows] for name, rows in tables.items()},
     }
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(report, indent=1, default=str) + "\n", encoding="utf-8")
-    part.replace(path)
+    write_text(path, json.dumps(report, indent=1, default=str) + "\n")

@@ -5,6 +5,8 @@
     python examples/hierarchical_language.py --task brown4 --features glove
     python examples/hierarchical_language.py --task food --features minilm
     python examples/hierarchical_language.py --task food --ablations
+    python examples/hierarchical_language.py --task all          # one task after the other
+    python examples/hierarchical_language.py --rates 1e-3 3e-3   # the better one of each model
     python examples/hierarchical_language.py --quick             # a look: little data, two epochs
 
 Documents are trees of paragraphs, sentences and words; words have frozen vectors.  All models
@@ -16,38 +18,39 @@ are kept in ``--out`` and not repeated.
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from comparison import Job, Record, recipe_key, run_jobs
-from comparison_statistics import compare, hits
-from comparison_table import Row, markdown, rows_of, save_report, show
+from comparison import (
+    Job,
+    Record,
+    best_rates,
+    exit_code,
+    positive,
+    positive_rate,
+    recipe_key,
+    run_jobs,
+)
+from comparison_table import markdown, rows_of, save_report, show, shown
 from language_baselines import BASELINES
-from language_data import FEATURES, TASKS, Corpus, prepare
-from language_training import ABLATIONS, MODELS, VARIANTS, Settings, run
+from language_data import FEATURES, TASKS, prepare
+from language_report import PAIR, best_against, by_length, equivalence, groups_of
+from language_training import ABLATIONS, MODELS, VARIANTS, Settings, run, settings_of
 from rich.console import Console
 
 import hsa_geo
-from hsa_geo.errors import HSAError
-
-#: HSA may be so much worse than flat attention and still count as good as it.
-MARGIN = 0.015
-#: The two that the test of equivalence compares.
-PAIR = ("hsa", "flat")
-#: Words of a document at which the table by length cuts.
-LENGTHS = (0, 25, 50, 100, 200, 500, 10**9)
+from hsa_geo._files import write_text
 
 
 def main() -> int:
     """Parse the command line and go."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--task", choices=TASKS, default="food", help="(default: %(default)s)")
+    parser.add_argument(
+        "--task", choices=[*TASKS, "all"], default="food", help="(default: %(default)s)"
+    )
     parser.add_argument(
         "--features", choices=FEATURES, default="glove", help="(default: %(default)s)"
     )
@@ -57,7 +60,8 @@ def main() -> int:
     parser.add_argument(
         "--run-folds", type=positive, help="run only the first so many folds (default: all)"
     )
-    parser.add_argument("--seeds", type=positive, help="number of seeds (default: 3)")
+    several = ", ".join(f"{name} {task.seeds}" for name, task in TASKS.items())
+    parser.add_argument("--seeds", type=positive, help=f"number of seeds (default: {several})")
     parser.add_argument(
         "--pair-seeds",
         type=positive,
@@ -65,6 +69,13 @@ def main() -> int:
         "(default: as many as of the others)",
     )
     parser.add_argument("--models", nargs="+", choices=[*VARIANTS, *BASELINES], metavar="MODEL")
+    parser.add_argument(
+        "--rates",
+        type=positive_rate,
+        nargs="+",
+        help="learning rates that every model is tried with on the first fold and seed; the one "
+        "with the best validation accuracy is used (default: the one of the settings)",
+    )
     parser.add_argument("--ablations", action="store_true", help="run the ablations, too")
     parser.add_argument(
         "--quick", action="store_true", help="one fold, one seed, two epochs of a tenth"
@@ -76,28 +87,32 @@ def main() -> int:
             "--quick runs one fold and one seed: leave --seeds, --pair-seeds and --run-folds out."
         )
     console = Console(markup=False, emoji=False, highlight=False)
-    try:
-        return compare_models(args, console)
-    except (HSAError, OSError) as error:
-        line = " ".join(f"error: {error}".splitlines())
-        Console(stderr=True, soft_wrap=True, markup=False, emoji=False).print(line, style="red")
-        return 1
+
+    def every() -> None:
+        for task in TASKS if args.task == "all" else [args.task]:
+            compare_models(argparse.Namespace(**{**vars(args), "task": task}), console)
+
+    return exit_code(every)
 
 
-def positive(text: str) -> int:
-    """A positive integer of the command line."""
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
+def named(variant: str, rate: float | None, task: str) -> str:
+    """What a job of a variant and a learning rate is called: its name alone at the usual rate."""
+    usual = settings_of(task, VARIANTS[variant], Settings()).lr
+    return variant if rate is None or rate == usual else f"{variant}@{rate:g}"
 
 
-def compare_models(args: argparse.Namespace, console: Console) -> int:
+def rate_of(job: str, task: str) -> float:
+    """The learning rate of what :func:`named` gave."""
+    variant, _, rate = job.partition("@")
+    return float(rate or settings_of(task, VARIANTS[variant], Settings()).lr)
+
+
+def compare_models(args: argparse.Namespace, console: Console) -> None:
     """Run what has not been run, print the tables and write the report."""
     begin = time.perf_counter()
-    settings = Settings()
+    settings, task = Settings(), TASKS[args.task]
     folds = range(1 if args.quick else min(args.run_folds or args.folds, args.folds))
-    seeds = range(1 if args.quick else args.seeds or 3)
+    seeds = range(1 if args.quick else args.seeds or task.seeds)
     pair_seeds = range(1 if args.quick else args.pair_seeds or len(seeds))
     names = args.models or [*MODELS, "tfidf", f"{args.features}_mean"]
     if args.ablations:
@@ -106,34 +121,52 @@ def compare_models(args: argparse.Namespace, console: Console) -> int:
     used = [VARIANTS[name].hierarchy for name in names if name in VARIANTS]
     corpus = prepare(args.root, args.task, args.features, used, "minilm_mean" in names)
 
+    out = args.out / f"{args.task}-{args.features}"
+    folder = out / recipe_key(args.folds, args.quick, hsa_geo.__version__)
+
+    def records_of(jobs: list[Job]) -> list[Record]:
+        return run_jobs(
+            jobs,
+            run,
+            folder,
+            arguments=(args.root, args.task, args.features, args.folds, settings, args.quick),
+            recipe=lambda job: recipe_key(
+                settings, task.made_by, VARIANTS.get(job.variant.partition("@")[0])
+            ),
+            workers=args.workers,
+            console=console,
+        )
+
+    rates = args.rates or [None]
+    tried = {
+        name: list(dict.fromkeys(named(name, rate, args.task) for rate in rates))
+        for name in names
+        if name in VARIANTS
+    }
+    best = {name: some[0] for name, some in tried.items()}
+    if any(len(some) > 1 for some in tried.values()):
+        best = best_rates(records_of([Job(name) for some in tried.values() for name in some]))
     jobs = [
-        Job(name, fold, seed)
+        Job(best.get(name, name), fold, seed)
         for seed in range(max(len(seeds), len(pair_seeds)))
         for fold in folds
         for name in names
         # Baselines have no seed.
         if seed in (pair_seeds if name in PAIR else seeds if name in VARIANTS else range(1))
     ]
-    out = args.out / f"{args.task}-{args.features}"
-    folder = out / recipe_key(args.folds, args.quick, hsa_geo.__version__)
-    arguments = (args.root, args.task, args.features, args.folds, settings, args.quick)
-    records = run_jobs(
-        jobs,
-        run,
-        folder,
-        arguments=arguments,
-        recipe=lambda job: recipe_key(settings, TASKS[args.task], VARIANTS.get(job.variant)),
-        workers=args.workers,
-        console=console,
-    )
+    records = records_of(jobs)
+    for record in records:
+        record.variant = record.variant.partition("@")[0]
 
     titles = {name: VARIANTS[name].title for name in names if name in VARIANTS}
     titles |= {name: BASELINES[name] for name in names if name in BASELINES}
     reference = "flat" if "flat" in names else names[0]
     group = groups_of(corpus, records, reference)
     rows = rows_of(records, titles, reference, group)
-    console.print(f"{TASKS[args.task].title}; {args.features}, {len(corpus.trees)} documents")
-    show(rows, f"{len(folds)} of {args.folds} folds, {len(seeds)} seed(s)", console)
+    parts = [task.title, f"{args.features}, {len(corpus.trees)} documents", shown(task.options)]
+    parts.append(f"{len(folds)} of {args.folds} folds, {len(seeds)} seed(s)")
+    title = "; ".join(part for part in parts if part)
+    show(rows, title, console)
     tables = {"all": rows}
     verdict = {}
     if set(PAIR) <= set(names):
@@ -144,101 +177,21 @@ def compare_models(args: argparse.Namespace, console: Console) -> int:
         verdict["against TF-IDF"] = best_against(records, "tfidf", titles, group, console)
     report = {
         "task": args.task,
+        "title": title,
+        "options of the dataset": dict(task.options),
+        "documents": len(corpus.trees),
         "features": args.features,
         "folds": [len(folds), args.folds],
         "seeds of HSA and flat attention": list(pair_seeds),
-        "settings": asdict(settings) | dict(TASKS[args.task].settings),
+        "settings": asdict(settings) | dict(task.settings),
+        "rates": {name: rate_of(job, args.task) for name, job in best.items()},
         "equivalence": verdict,
         "seconds": time.perf_counter() - begin,
     }
     out.mkdir(parents=True, exist_ok=True)
     save_report(out / "report.json", tables, list(seeds), **report)
-    (out / "report.md").write_text(markdown(rows) + "\n", encoding="utf-8")
+    write_text(out / "report.md", f"{title}\n\n{markdown(rows)}\n")
     console.print(f"report in {out / 'report.json'}; {time.perf_counter() - begin:.0f} s")
-    return 0
-
-
-def groups_of(corpus: Corpus, records: list[Record], variant: str) -> np.ndarray | None:
-    """Group of each tested document, where documents belong together."""
-    if "group_id" not in corpus.trees[0]:
-        return None
-    group = corpus.dataset.column("group_id").numpy().reshape(-1)
-    return group[hits(records, variant).items]
-
-
-def equivalence(rows: list[Row], variant: str) -> dict[str, Any]:
-    """Is it as good as the reference, within the margin?"""
-    gap = next(row.gap for row in rows if row.variant == variant)
-    assert gap is not None
-    answer = "yes" if gap.equivalent(MARGIN) else "not shown"
-    if gap.low90 > MARGIN or gap.high90 < -MARGIN:
-        answer = "no"
-    not_worse = "yes" if gap.not_worse(MARGIN) else "not shown"
-    text = (
-        f"HSA - flat = {gap.mean:+.4f}, 90% interval [{gap.low90:+.4f}, {gap.high90:+.4f}]: "
-        f"equal within {MARGIN}: {answer}; at most {MARGIN} worse: {not_worse}"
-    )
-    return {"equivalent": answer, "not_worse": not_worse, "text": text, **asdict(gap)}
-
-
-def best_against(
-    records: list[Record],
-    other: str,
-    titles: dict[str, str],
-    group: np.ndarray | None,
-    console: Console,
-) -> dict[str, Any]:
-    """The HSA model that is best on validation documents, against another on test documents."""
-    score: dict[str, float] = {}
-    for name in titles:
-        if name.startswith("hsa"):
-            score[name] = float(np.mean([r.validation for r in records if r.variant == name]))
-    if not score:
-        return {}
-    best = max(score, key=lambda name: score[name])
-    gap = compare(hits(records, best), hits(records, other), group)
-    console.print(
-        f"best HSA by validation ({titles[best]}, {score[best]:.3f} there) - {titles[other]} = "
-        f"{gap.mean:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}], p = {gap.p:.4f}"
-    )
-    return {"variant": best, "validation": score, **asdict(gap)}
-
-
-def by_length(
-    corpus: Corpus, records: list[Record], variants: list[str], console: Console
-) -> dict[str, list[Row]]:
-    """Accuracy by the number of words of a document."""
-    size = np.array([tree.num_nodes for tree in corpus.trees])
-    out = {}
-    for low, high in itertools.pairwise(LENGTHS):
-        some = [cut(record, size, low, high) for record in records if record.variant in variants]
-        if sum(len(r.items) for r in some if r.variant == variants[0]) < 100:
-            continue
-        group = groups_of(corpus, some, variants[-1])
-        rows = rows_of(some, {v: VARIANTS[v].title for v in variants}, variants[-1], group)
-        gap = compare(hits(some, variants[0]), hits(some, variants[-1]), group)
-        name = f"{low} to {high - 1} words" if high < 10**9 else f"{low} words and more"
-        out[name] = rows
-        console.print(
-            f"{name}: {rows[0].accuracy:.3f} and {rows[-1].accuracy:.3f}, difference "
-            f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
-        )
-    return out
-
-
-def cut(record: Record, size: np.ndarray, low: int, high: int) -> Record:
-    """The documents of a record with ``low`` to ``high - 1`` words."""
-    keep = [low <= size[i] < high for i in record.items]
-
-    def some(values: list[int]) -> list[int]:
-        return [v for v, k in zip(values, keep) if k]
-
-    return replace(
-        record,
-        items=some(record.items),
-        predicted=some(record.predicted),
-        target=some(record.target),
-    )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,30 +28,39 @@ class Task:
         dataset: Class of :mod:`hsa_geo.datasets`.
         options: Of the dataset, beside the hierarchy.
         settings: Settings of the training that differ from the usual ones.
+        seeds: How many seeds a comparison takes: more where a run takes less than a minute.
     """
 
     title: str
     dataset: str
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    seeds: int = 3
+
+    @property
+    def made_by(self) -> dict[str, Any]:
+        """What a record depends on: all but the number of seeds."""
+        return {name: value for name, value in asdict(self).items() if name != "seeds"}
 
 
 TASKS = {
     "food": Task("Food reviews: great or other", "FoodReviews"),
-    "movie": Task("Movie-review sentences: positive or negative", "MovieSentences"),
+    "movie": Task("Movie-review sentences: positive or negative", "MovieSentences", seeds=5),
     "brown4": Task(
         "Brown, four groups",
         "Brown",
         {"labels": "groups", "max_words": 1000},
         {"budget": 8192, "epochs": 14},
+        seeds=5,
     ),
     "brown15": Task(
         "Brown, fifteen genres",
         "Brown",
         {"max_words": 1000},
         {"budget": 8192, "epochs": 20},
+        seeds=5,
     ),
-    "spam": Task("E-mails: spam or ham", "SpamMails", {"max_words": 500}, {"budget": 8192}),
+    "spam": Task("E-mails: spam or ham", "SpamMails", {"max_words": 500}, {"budget": 8192}, 5),
 }
 
 

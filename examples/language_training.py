@@ -95,6 +95,11 @@ ABLATIONS["hsa_tie_key"] = Variant("HSA, tied to the keys alone", model={"tie": 
 
 VARIANTS = MODELS | SLOW | ABLATIONS
 
+#: HSA over the hierarchies that one may choose among: what a text says, or windows.
+HIERARCHIES = tuple(
+    name for name, v in MODELS.items() if v.attention == "hsa" and v.hierarchy != "random"
+)
+
 
 def settings_of(task: str, variant: Variant, base: Settings, quick: bool = False) -> Settings:
     """Settings of a variant on a task; two epochs if quick (and a tenth of the documents)."""
@@ -126,11 +131,14 @@ def run(
     settings: Settings,
     quick: bool = False,
 ) -> Record:
-    """Train and test one variant; the record of :mod:`comparison`."""
+    """Train and test one variant, ``name`` or ``name@rate``; the record of :mod:`comparison`."""
     if job.variant in BASELINES:
         return run_baseline(job, root, task, folds, quick)
-    variant = VARIANTS[job.variant]
+    name, _, rate = job.variant.partition("@")
+    variant = VARIANTS[name]
     settings = settings_of(task, variant, settings, quick)
+    if rate:
+        settings = replace(settings, lr=float(rate))
     corpus = Corpus.read(root, task, features, variant.hierarchy)
     share = variant.share / 10 if quick else variant.share
     train, validation, test = corpus.split(job.fold, folds, share)

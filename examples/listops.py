@@ -7,6 +7,7 @@ attention told the hierarchy (depth and path of every leaf, and the way between 
 no attention; and against logistic regression of a bag of symbols.
 
     python examples/listops.py --task records
+    python examples/listops.py --task all          # one after the other
 
 Every variant is tried with each of ``--rates`` on the first ``--tries`` seeds; the learning rate
 with the best mean validation accuracy is used for all seeds.  Test trees are looked at once, at
@@ -19,15 +20,26 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from comparison import Job, Record, best_rates, recipe_key, run_jobs
-from comparison_table import markdown, rows_of, save_report, show
-from listops_runs import MODELS, Settings, load, run
+from comparison import (
+    Job,
+    Record,
+    best_rates,
+    exit_code,
+    positive,
+    positive_rate,
+    recipe_key,
+    run_jobs,
+)
+from comparison_table import markdown, rows_of, save_report, show, shown
+from listops_runs import MODELS, STRENGTHS, Settings, load, run
 from rich.console import Console
 
 import hsa_geo
+from hsa_geo._files import write_text
 
 #: Settings of the tables in the documentation.
 TASKS = {
@@ -41,20 +53,25 @@ TASKS = {
 def arguments(args: list[str] | None = None) -> argparse.Namespace:
     """The command line; sizes that are not given are those of :data:`TASKS`."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--task", choices=list(TASKS), default="records")
+    parser.add_argument("--task", choices=[*TASKS, "all"], default="records")
     parser.add_argument("--root", default="data", help="folder of the datasets")
     parser.add_argument("--out", type=Path, default=Path("runs/listops"))
     parser.add_argument("--variants", nargs="+", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 3e-3])
-    parser.add_argument("--tries", type=int, default=2, help="seeds that every rate is tried with")
+    parser.add_argument("--seeds", type=positive, default=5)
+    parser.add_argument("--rates", type=positive_rate, nargs="+", default=[1e-3, 3e-3])
+    parser.add_argument(
+        "--tries", type=positive, default=2, help="seeds that every rate is tried with"
+    )
     parser.add_argument("--sizes", type=int, nargs=3, metavar=("TRAIN", "VALIDATION", "TEST"))
     parser.add_argument("--data", type=json.loads, help="options of the dataset, as JSON")
     for name in ("channels", "layers", "epochs", "budget"):
-        parser.add_argument(f"--{name}", type=int)
-    parser.add_argument("--workers", type=int, default=2, help="processes at once")
+        parser.add_argument(f"--{name}", type=positive)
+    parser.add_argument("--workers", type=positive, default=2, help="processes at once")
     parser.add_argument("--quiet", action="store_true", help="no progress")
-    return parser.parse_args(args)
+    given = parser.parse_args(args)
+    if given.task == "all" and given.data is not None:
+        parser.error("--data are options of one dataset: name its --task.")
+    return given
 
 
 def settings_of(given: argparse.Namespace) -> Settings:
@@ -66,9 +83,25 @@ def settings_of(given: argparse.Namespace) -> Settings:
     return replace(TASKS[given.task], **changes)
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run what has not been run, and print and write the table."""
+def main(args: list[str] | None = None) -> int:
+    """Parse the command line and go."""
     given = arguments(args)
+
+    def every() -> None:
+        for task in TASKS if given.task == "all" else [given.task]:
+            compare_models(argparse.Namespace(**{**vars(given), "task": task}))
+
+    return exit_code(every)
+
+
+def recipe_of(job: Job) -> str:
+    """What the record of a job depends on, beside the settings."""
+    what = MODELS[job.variant.partition("@")[0]]
+    return recipe_key(what) if what[1] is not None else recipe_key(what, STRENGTHS)
+
+
+def compare_models(given: argparse.Namespace) -> None:
+    """Run what has not been run, and print and write the table."""
     console = Console()
     settings = settings_of(given)
     root = Path(os.path.abspath(given.root))
@@ -81,7 +114,7 @@ def main(args: list[str] | None = None) -> None:
             run,
             folder,
             arguments=(root, settings),
-            recipe=lambda job: recipe_key(MODELS[job.variant.partition("@")[0]]),
+            recipe=recipe_of,
             workers=given.workers,
             console=None if given.quiet else console,
         )
@@ -109,12 +142,15 @@ def main(args: list[str] | None = None) -> None:
     reference = next(v for v in ("flat_told", *given.variants) if v in given.variants)
     rows = rows_of(records, titles, reference)
     train, _, test = settings.sizes
-    show(rows, f"{settings.task}: {train} trees to train on, {test} to test", console)
-    (folder / "table.md").write_text(markdown(rows) + "\n", encoding="utf-8")
+    parts = [f"{settings.task}: {train} trees to train on, {test} to test", shown(settings.data)]
+    title = "; ".join(part for part in parts if part)
+    show(rows, title, console)
+    write_text(folder / "table.md", f"{title}\n\n{markdown(rows)}\n")
     save_report(
         folder / "report.json",
         {settings.task: rows},
         range(given.seeds),
+        title=title,
         settings=asdict(settings),
         rates=best,
     )
@@ -122,4 +158,4 @@ def main(args: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ MODELS: dict[str, tuple[str, dict[str, Any] | None]] = {
     "none": ("no attention, told depth and path", {"attention": "none", "structure": True}),
     "bag": ("bag of symbols + logistic regression", None),
 }
+#: Inverse strengths of the regularisation of the bag of symbols, from strong to weak.
+STRENGTHS = (0.003, 0.03, 0.3, 3.0, 30.0, 300.0)
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,15 @@ def load(settings: Settings, root: Path) -> Any:
     return kind(root / settings.task, options=options, log=False)
 
 
+def num_symbols(dataset: Any) -> int:
+    """Number of ids of ``symbol_x``."""
+    return len(SYMBOLS) if isinstance(dataset, ListOps) else dataset.num_symbols
+
+
 def build(arguments: dict[str, Any], dataset: Any, settings: Settings) -> SignalClassifier:
     """A model for a dataset."""
-    num = len(SYMBOLS) if settings.task == "listops" else dataset.num_symbols
     return SignalClassifier(
-        {"symbol": Symbols(num, settings.channels)},
+        {"symbol": Symbols(num_symbols(dataset), settings.channels)},
         dataset.num_classes,
         settings.channels,
         hidden_channels=2 * settings.channels,
@@ -134,15 +141,20 @@ def bag_of_symbols(
     job: Job, dataset: Any, train: np.ndarray, validation: np.ndarray, test: np.ndarray
 ) -> Record:
     """Logistic regression of how often each symbol occurs; its strength by validation."""
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    counts = torch.stack([tree.symbol_x.bincount(minlength=128) for tree in dataset]).numpy()
+    width = num_symbols(dataset)
+    counts = torch.stack([tree.symbol_x.bincount(minlength=width) for tree in dataset]).numpy()
     y = dataset.column("y").numpy()
     best, chosen = -1.0, None
-    for strength in (0.003, 0.03, 0.3):
-        model = LogisticRegression(C=strength, max_iter=2000).fit(counts[train], y[train])
+    for strength in STRENGTHS:
+        model = LogisticRegression(C=strength, max_iter=2000)
+        with warnings.catch_warnings():  # almost there is near enough where nothing holds it
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(counts[train], y[train])
         score = float(model.score(counts[validation], y[validation]))
-        if score > best:
+        if score > best:  # of several alike the strongest
             best, chosen = score, model
     assert chosen is not None
     return Record(

@@ -5,6 +5,7 @@ both, by hierarchical attention and by models of the same size: flat attention, 
 that is told the hierarchy, DeepSet, no attention; and by TF-IDF with logistic regression.
 
     python examples/multimodal_pages.py --data grass --seeds 3
+    python examples/multimodal_pages.py --data all          # one after the other
 
 Every variant is tried with each of ``--rates`` on the first fold; the learning rate with the best
 validation accuracy is used for all folds and seeds.  Every run has a process of its own and is kept
@@ -17,17 +18,29 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from comparison import Job, Record, best_rates, recipe_key, run_jobs
-from comparison_table import markdown, rows_of, save_report, show
+from comparison import (
+    Job,
+    Record,
+    best_rates,
+    exit_code,
+    positive,
+    positive_rate,
+    recipe_key,
+    run_jobs,
+)
+from comparison_table import markdown, rows_of, save_report, show, shown
 from multimodal_runs import ATTENTIONS, BASELINES, MODALITIES, Settings, load, run
 from rich.console import Console
 
 import hsa_geo
+from hsa_geo._files import write_text
 
+DATA = ("gimp-help", "grass", "emojis")
 _NAMES = {
     "hsa": "HSA",
     "flat": "flat",
@@ -49,23 +62,36 @@ def arguments(args: list[str] | None = None) -> argparse.Namespace:
     known = Settings()
     parser.add_argument("--root", default="data", help="folder of the datasets")
     parser.add_argument("--out", type=Path, default=Path("runs/multimodal_pages"))
-    parser.add_argument("--data", choices=("gimp-help", "grass", "emojis"), default=known.data)
+    parser.add_argument("--data", choices=(*DATA, "all"), default=known.data)
     parser.add_argument("--variants", nargs="+", choices=list(TITLES), default=list(TITLES))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=2, help="processes at once")
+    parser.add_argument("--seeds", type=positive, default=3)
+    parser.add_argument("--workers", type=positive, default=2, help="processes at once")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     for name in ("folds", "max_words", "max_side", "channels", "layers", "epochs", "budget"):
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(known, name))
-    parser.add_argument("--limit", type=int, help="use so many items only, for a trial")
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=positive, default=getattr(known, name))
+    parser.add_argument("--limit", type=positive, help="use so many items only, for a trial")
     parser.add_argument("--vectors", choices=("learned", "glove"), default=known.vectors)
-    parser.add_argument("--rates", type=float, nargs="+", default=[3e-3], help="learning rates")
+    parser.add_argument(
+        "--rates", type=positive_rate, nargs="+", default=[3e-3], help="learning rates"
+    )
     parser.add_argument("--dropout", type=float, default=known.dropout)
     return parser.parse_args(args)
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run what has not been run, and print and write the table."""
+def main(args: list[str] | None = None) -> int:
+    """Parse the command line and go."""
     given = arguments(args)
+
+    def every() -> None:
+        for data in DATA if given.data == "all" else [given.data]:
+            compare_models(argparse.Namespace(**{**vars(given), "data": data}))
+
+    return exit_code(every)
+
+
+def compare_models(given: argparse.Namespace) -> None:
+    """Run what has not been run, and print and write the table."""
     console = Console()
     settings = Settings(
         **{key: value for key, value in vars(given).items() if key in asdict(Settings())}
@@ -106,12 +132,15 @@ def main(args: list[str] | None = None) -> None:
     group = data.column("group_id").numpy()[items]
     reference = next(v for v in ("hsa-both", *given.variants) if v in given.variants)
     rows = rows_of(records, TITLES, reference, group)
-    show(rows, f"{settings.data}: {len(items)} items, {len(data.classes)} classes", console)
-    (folder / "table.md").write_text(markdown(rows) + "\n", encoding="utf-8")
+    cut = shown({name: getattr(settings, name) for name in ("max_words", "max_side")})
+    title = f"{settings.data}: {len(items)} items, {len(data.classes)} classes; {cut}"
+    show(rows, title, console)
+    write_text(folder / "table.md", f"{title}\n\n{markdown(rows)}\n")
     save_report(
         folder / "report.json",
         {settings.data: rows},
         range(given.seeds),
+        title=title,
         settings=asdict(settings),
         rates=best,
         classes=list(data.classes),
@@ -122,4 +151,4 @@ def main(args: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,11 +12,36 @@ Example:
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["replacing", "write_text"]
+__all__ = ["disk_is_full", "replacing", "write_text"]
+
+#: No space, over the quota, file larger than allowed.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Whether an error says that there is no room, or no more allowed.
+
+    Args:
+        error: Of Python, or of safetensors, which tells the system's code in its text.
+
+    Returns:
+        True or false.
+
+    Example:
+        >>> disk_is_full(OSError(errno.ENOSPC, "No space left on device"))
+        True
+        >>> disk_is_full(OSError(errno.EACCES, "Permission denied"))
+        False
+    """
+    if getattr(error, "errno", None) in _FULL:
+        return True
+    return any(re.search(rf"os error {code}\b", str(error)) for code in _FULL)
 
 
 @contextlib.contextmanager

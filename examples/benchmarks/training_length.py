@@ -12,13 +12,15 @@ step of a model takes longer than ``--limit`` seconds ends that model's part.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import multiprocessing
-import resource
+import platform
 import statistics
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +31,14 @@ from torch_geometric.data import Batch
 
 from hsa_geo.data import Domain, SignalTree
 from hsa_geo.nn import SignalClassifier, WordEmbedding
+from hsa_geo.training.memory import peak_memory, reset_peak_memory
 
 LENGTHS = (75, 300, 600, 1200, 2300, 4600, 9200, 32768)
 #: A step holds at least so many words.
 WORDS = 2300
 MODELS = ("hsa", "flat")
+#: Of the weights; documents are drawn with their number of words as a seed.
+SEED = 0
 
 
 def document(words: int, rng: np.random.Generator) -> SignalTree:
@@ -73,7 +78,7 @@ class Trainer:
     """A model that takes steps."""
 
     def __init__(self, attention: str, channels: int) -> None:
-        torch.manual_seed(0)
+        torch.manual_seed(SEED)
         words = WordEmbedding(10_000, channels, table=torch.randn(10_000, 50))
         self.model = SignalClassifier(
             {"word": words}, 2, channels, hidden_channels=2 * channels, attention=attention
@@ -115,9 +120,11 @@ def peak_bytes(words: int, name: str, channels: int) -> int:
     """Memory that a step adds to what the process held before it."""
     trees, trainer = batches(words, 1)[0], Trainer(name, channels)
     trainer.step(batches(64, 1)[0][:1])  # code and threads are there
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    cpu = torch.device("cpu")
+    reset_peak_memory(cpu)  # not what the parent, or a step before, held at most
+    before = peak_memory(cpu)
     trainer.step(trees)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024  # Linux: KiB
+    return peak_memory(cpu) - before
 
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -137,18 +144,18 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
             memory = alone(peak_bytes, words, name, args.channels)
             row[name] = {"seconds": middle, "quartiles": [low, high], "bytes": memory}
         rows.append(row)
-        print(text_of(row), flush=True)
+        print(text_of(row, args.limit), flush=True)
         alive = [name for name in alive if row[name]["seconds"] <= args.limit]
     return rows
 
 
-def cells(row: dict[str, Any]) -> list[str]:
-    """A row of the table."""
+def cells(row: dict[str, Any], limit: float) -> list[str]:
+    """A row of the table; a model that took longer than the limit before was not run."""
     out = [f"{row['words']:,}", str(row["documents"])]
     for name in MODELS:
         one = row.get(name)
         if one is None:
-            out += ["over the limit", ""]
+            out += [f"not run: over {limit:g} s", ""]
         else:
             low, high = one["quartiles"]
             out.append(f"{one['seconds']:.3f} [{low:.3f}, {high:.3f}]")
@@ -158,19 +165,19 @@ def cells(row: dict[str, Any]) -> list[str]:
     return out
 
 
-def text_of(row: dict[str, Any]) -> str:
+def text_of(row: dict[str, Any], limit: float) -> str:
     """A row for the screen."""
-    return " | ".join(cells(row))
+    return " | ".join(cells(row, limit))
 
 
-def markdown(rows: list[dict[str, Any]]) -> str:
+def markdown(rows: list[dict[str, Any]], limit: float) -> str:
     """The table."""
     head = ["words", "documents a step"]
     for name in ("HSA", "flat"):
         head += [f"{name}, s / step", f"{name}, MiB"]
     head.append("flat / HSA")
     lines = ["| " + " | ".join(head) + " |", "|" + "---:|" * len(head)]
-    return "\n".join(lines + [f"| {text_of(row)} |" for row in rows])
+    return "\n".join(lines + [f"| {text_of(row, limit)} |" for row in rows])
 
 
 def main() -> int:
@@ -191,13 +198,18 @@ def main() -> int:
     rows = measure(args)
     args.out.mkdir(parents=True, exist_ok=True)
     report = {
-        "torch": torch.__version__,
+        "date": datetime.date.today().isoformat(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in ("torch", "numpy", "hsa_geo")},
+        "seeds": {"weights": SEED, "documents": {str(words): words for words in args.lengths}},
         "threads": torch.get_num_threads(),
         "channels": args.channels,
+        "steps": args.steps,
+        "limit": args.limit,
         "rows": rows,
     }
     (args.out / "training_length.json").write_text(json.dumps(report, indent=1) + "\n")
-    (args.out / "training_length.md").write_text(markdown(rows) + "\n")
+    (args.out / "training_length.md").write_text(markdown(rows, args.limit) + "\n")
     return 0
 
 

@@ -68,15 +68,18 @@ class N24News(StoredTrees):
     ``split``         ``[1]`` int64          0 train, 1 dev, 2 test; -1 from a file of all
     ================  =====================  =================================================
 
-    ``report["pictures"]`` counts the pictures that were read, missing, broken or too large.
+    ``report["pictures"]`` counts the pictures that were read, missing, broken or too large, and
+    ``report["cut_bodies"]`` the articles whose body has more words than ``max_words``: only the
+    first so many became leaves.
 
     Args:
         root: Folder that holds ``raw`` with the files, and gets ``processed``.
         transform, pre_transform, pre_filter, force_reload, log: As for
             :class:`~hsa_geo.datasets.ManualPages`.
         options: ``patch_size`` (default: 16), ``max_side`` (128 pixels), ``quadtree`` (true),
-            ``min_articles`` that a word of the vocabulary occurs in (2), ``max_words`` of a body
-            (1,000), ``parts`` to read (headline, abstract, body and caption). (default: none)
+            ``min_articles`` that a word of the vocabulary occurs in (2), ``max_words`` of a body,
+            the first ones, in the vocabulary or not (1,000), ``parts`` to read (headline, abstract,
+            body and caption). (default: none)
 
     Raises:
         ArchiveError: If the files are not there, or are not what they should be.
@@ -88,6 +91,7 @@ class N24News(StoredTrees):
 
     file_name = "n24news"
     noun = "articles"
+    build_version = 2  # bodies that were cut are counted
     validation_given = True
     stored = ("vocabulary", "classes", "ids")
 
@@ -132,10 +136,10 @@ class N24News(StoredTrees):
         return str(item["image_id"])[:80]
 
     def build(self, items: Iterator[dict[str, Any]]) -> tuple[list[SignalTree], dict[str, Any]]:
-        """Trees of some articles, with a count of what became of their pictures."""
-        self._pictures = Counter[str]()
+        """Trees of some articles, with counts of their pictures and of bodies that were cut."""
+        self._pictures, self._cut = Counter[str](), 0
         trees, extra = super().build(items)
-        return trees, {**extra, "pictures": dict(self._pictures)}
+        return trees, {**extra, "pictures": dict(self._pictures), "cut_bodies": self._cut}
 
     def finish(
         self,
@@ -148,7 +152,20 @@ class N24News(StoredTrees):
         for extra in extras:
             pictures.update(extra["pictures"])
         trees, report = super().finish(items, trees, extras)
-        return trees, {**report, "pictures": dict(pictures), "words": len(self.vocabulary)}
+        return trees, {
+            **report,
+            "pictures": dict(pictures),
+            "cut_bodies": sum(extra["cut_bodies"] for extra in extras),
+            "words": len(self.vocabulary),
+        }
+
+    def summary(self, report: Mapping[str, Any]) -> str:
+        """What every dataset says, and how many bodies were cut."""
+        lines = [super().summary(report)]
+        if report["cut_bodies"]:
+            most = self._set["max_words"]
+            lines.append(f"bodies cut to their first {most:,} words: {report['cut_bodies']}")
+        return "\n".join(lines)
 
     def tree(self, item: Mapping[str, Any]) -> SignalTree:
         """The tree of one article."""
@@ -159,8 +176,9 @@ class N24News(StoredTrees):
                 mixed.text(mixed.node(part), item[part], number)
         if "body" in parts:
             body, left = mixed.node("body"), int(self._set["max_words"])
-            for paragraph in _NEWLINE.split(item["body"]):
-                found = words(paragraph)
+            paragraphs = [(text, words(text)) for text in _NEWLINE.split(item["body"])]
+            self._cut += sum(len(found) for _, found in paragraphs) > left
+            for paragraph, found in paragraphs:
                 if left <= 0:
                     break
                 text = paragraph if len(found) <= left else " ".join(found[:left])

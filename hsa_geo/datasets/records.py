@@ -28,12 +28,14 @@ from hsa_geo.data import Domain, SignalTree
 from hsa_geo.datasets.parts import Part
 from hsa_geo.datasets.splits import check_generated
 from hsa_geo.datasets.stored import StoredTrees
-from hsa_geo.errors import ShapeError
+from hsa_geo.errors import BuilderError, ShapeError
 
-__all__ = ["Records", "draw_table", "table_tree"]
+__all__ = ["Records", "draw_table", "table_key", "table_tree"]
 
 #: Number of values, which are the classes.
 VALUES = 10
+#: A table that a later split has, too, is drawn anew at most so many times.
+PATIENCE = 1000
 
 Ints = NDArray[np.int64]
 
@@ -127,11 +129,33 @@ def table_tree(table: Ints, words: int = 16) -> SignalTree:
     return tree
 
 
+def table_key(table: Ints) -> bytes:
+    """What two tables have in common that are the same but for the order of their records.
+
+    Args:
+        table: What :func:`draw_table` gives.
+
+    Returns:
+        Bytes that differ where a record does.
+
+    Example:
+        >>> table = np.array([[3, 7], [5, 2], [5, 10]])
+        >>> table_key(table) == table_key(table[::-1])
+        True
+        >>> table_key(table) == table_key(np.array([[3, 2], [5, 7], [5, 10]]))
+        False
+    """
+    return table[np.lexsort(table.T)].tobytes()
+
+
 class Records(StoredTrees):
     r"""Trees of tables, see :mod:`hsa_geo.datasets.records`.
 
     Trees hold what :func:`table_tree` says, and ``split [1]``: 0 for training, 1 for validation, 2
-    for test.  The ten answers are equally frequent in each, and no table is in two of them.
+    for test.  The ten answers are equally frequent in each, to within one, and no table is in two
+    of them, whatever the order of its records: one for training or validation that a later split
+    has, too, is drawn anew, which ``report["redrawn"]`` counts.  Within a split a table may come
+    twice.
 
     Args:
         root: Folder that holds ``processed``.
@@ -146,12 +170,14 @@ class Records(StoredTrees):
     Raises:
         UnsupportedError: If there is no such option.
         ShapeError: If an option makes no sense.
+        BuilderError: If there are not so many different tables.
 
     Example:
         See the example of :mod:`hsa_geo.datasets.records`.
     """
 
     file_name, noun, part_size = "records", "tables", 2048
+    build_version = 2  # tables that two splits have are drawn anew, not left out
     classes = tuple("0123456789")
     validation_given = True
 
@@ -184,24 +210,39 @@ class Records(StoredTrees):
 
     def build(self, items: Iterator[tuple[int, int, int]]) -> Part:
         """Trees of some tables, each drawn from a seed of its own."""
-        options = {k: v for k, v in self.options.items() if k not in ("sizes", "seed")}
-        trees = []
-        for split, number, answer in items:
-            rng = np.random.default_rng([self.options.get("seed", 0), split, number])
-            tree = table_tree(draw_table(rng, answer, **options), self._words)
-            tree.split = torch.tensor([split])
-            trees.append(tree)
-        return trees, {}
+        return [self._tree(item[0], self._table(*item)) for item in items], {}
 
     def finish(
         self, items: Sequence[Any], trees: list[SignalTree], extras: Sequence[Mapping[str, Any]]
     ) -> tuple[list[SignalTree], dict[str, Any]]:
-        """Leave out tables for training and validation that are in a later split, too."""
-        seen: set[bytes] = set()
-        kept = []
-        for tree in reversed(trees):
-            key = np.sort(tree.symbol_x.view(-1, self.options.get("keys", 2) + 1).numpy(), 0)
-            if key.tobytes() not in seen:
-                kept.append(tree)
-            seen.add(key.tobytes())
-        return kept[::-1], {"failed": {}, "repeated": len(trees) - len(kept)}
+        """Draw tables for training and validation anew that a later split has, too."""
+        later, redrawn = set[bytes](), 0
+        for split in (2, 1, 0):
+            places = [place for place, item in enumerate(items) if item[0] == split]
+            for place in places:
+                tries = 0
+                while self._key(trees[place]) in later:
+                    tries += 1
+                    if tries > PATIENCE:
+                        raise BuilderError(
+                            f"options={self.options} leave too few tables with the answer "
+                            f"{items[place][2]} that no later split has: ask for fewer, or allow "
+                            "more records, keys or words."
+                        )
+                    trees[place] = self._tree(split, self._table(*items[place], tries))
+                redrawn += tries > 0
+            later |= {self._key(trees[place]) for place in places}
+        return trees, {"failed": {}, "redrawn": redrawn}
+
+    def _key(self, tree: SignalTree) -> bytes:
+        return table_key(tree.symbol_x.view(-1, self.options.get("keys", 2) + 1).numpy())
+
+    def _table(self, split: int, number: int, answer: int, *again: int) -> Ints:
+        options = {k: v for k, v in self.options.items() if k not in ("sizes", "seed")}
+        rng = np.random.default_rng([self.options.get("seed", 0), split, number, *again])
+        return draw_table(rng, answer, **options)
+
+    def _tree(self, split: int, table: Ints) -> SignalTree:
+        tree = table_tree(table, self._words)
+        tree.split = torch.tensor([split])
+        return tree

@@ -12,8 +12,9 @@ from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.hf.hierarchies import Squares, Windows, hierarchy_from, to_config
 from hsa_geo.hf.intercept import Layers, default_special_ids
 from hsa_geo.hf.plans import Plans
-from hsa_geo.ops.attention import attention_matrix, hsa_attention
+from hsa_geo.ops.attention import hsa_attention
 from hsa_geo.ops.inputs import TIES
+from hsa_geo.ops.weights import attention_matrix
 
 __all__ = ["load_replaced", "replace_attention", "restore_attention"]
 

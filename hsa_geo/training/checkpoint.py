@@ -9,7 +9,6 @@ is found by its hash, and the one before it is used.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -24,7 +23,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from hsa_geo._files import replacing, write_text
+from hsa_geo._files import disk_is_full, replacing, write_text
 from hsa_geo._memory import separate
 from hsa_geo.errors import CheckpointError, DiskFullError, HSAWarning
 
@@ -105,9 +104,7 @@ class Checkpoints:
                 raise
             old = [s for s in self.steps() if s < step]
             rest = f"that of step {old[-1]} is whole" if old else "there is none before it"
-            full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            full = full or any(f"os error {code}" in str(error) for code in _FULL)
-            if full:
+            if disk_is_full(error):
                 raise DiskFullError(
                     f"no room for the checkpoint of step {step} in '{self.folder}' ({error}); "
                     f"{rest}: free some, and go on with resume=True."
@@ -203,9 +200,6 @@ class Checkpoints:
             if _OURS.fullmatch(path.name) and path.name not in names:
                 with contextlib.suppress(OSError):
                     path.unlink()
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def fingerprint(content: Any) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hsa_geo._files import write_text
+from hsa_geo._files import disk_is_full, write_text
 from hsa_geo._optional import require
-from hsa_geo.errors import CheckpointError
+from hsa_geo.errors import CheckpointError, DiskFullError
 from hsa_geo.training.options import Options
 from hsa_geo.training.state import Progress
 
@@ -55,6 +55,8 @@ class Log:
 
     Raises:
         MissingPackageError: If tensorboard is wanted and not installed.
+        DiskFullError: If there is no room for ``metrics.csv``, here or in :meth:`row`.
+        CheckpointError: If it cannot be written for another reason.
 
     Example:
         >>> from hsa_geo.training.options import Options
@@ -98,6 +100,11 @@ class Log:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_text(self.folder / "metrics.csv", csv_text(history))
         except OSError as error:
+            if disk_is_full(error):
+                raise DiskFullError(
+                    f"no room for metrics.csv in '{self.folder}' ({error}): free some, and go on "
+                    "with resume=True."
+                ) from error
             raise CheckpointError(
                 f"metrics.csv cannot be written to '{self.folder}' ({error}): see to the folder, "
                 "and go on with resume=True."

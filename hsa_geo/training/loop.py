@@ -126,7 +126,8 @@ def fit(
             are compared: number and sizes of the trees, all labels ``y`` of lists and of datasets
             in memory, and 16 trees whole (those of a PyG dataset before its ``transform``); not
             ``loss`` and ``metric``.
-        CheckpointError, DiskFullError: If a checkpoint cannot be read or written.
+        CheckpointError, DiskFullError: If a checkpoint cannot be read, or one or ``metrics.csv``
+            not be written.
         TrainingError: If there are checkpoints in ``folder`` but ``resume`` is not given, or the
             loss of a step does not depend on what is trained, or its weights sum to 0.
         ShapeError: If ``train`` is empty, ``loss`` does not give a loss per item, or ``metric`` no

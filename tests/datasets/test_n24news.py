@@ -165,10 +165,24 @@ def test_options(tmp_path):
     }
     dataset = N24News(tmp_path, log=False, options=EVERY_WORD | options)
     assert [dataset.vocabulary[word] for word in dataset[0].word_x] == ["first", "part", "two"]
+    assert dataset.report["cut_bodies"] == 1
     assert dataset[0].image_x.shape == (16, 192)
     for wrong in ({"patch": 8}, {"parts": ["title"]}):
         with pytest.raises(UnsupportedError, match="is none of"):
             N24News(tmp_path, log=False, options=wrong)
+
+
+def test_bodies_that_are_cut_are_counted(tmp_path, capsys):
+    bodies = ["one two three", "one two three four", "one\n\ntwo three\n\nfour\n\nfive", ""]
+    write(tmp_path, {"dataset": [article(i, article=body) for i, body in enumerate(bodies)]})
+    dataset = N24News(tmp_path, options={"max_words": 3, "min_articles": 1})
+    assert dataset.report["cut_bodies"] == 2
+    assert "bodies cut to their first 3 words: 2" in capsys.readouterr().out
+    assert words_under(dataset, dataset[2], "body") == ["one", "two", "three"]
+    whole = N24News(tmp_path, log=False, options=EVERY_WORD)
+    assert whole.report["cut_bodies"] == 0
+    alone = N24News(tmp_path, log=False, options={"max_words": 3, "parts": ["headline"]})
+    assert alone.report["cut_bodies"] == 0
 
 
 @pytest.mark.parametrize(

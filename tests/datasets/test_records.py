@@ -8,8 +8,8 @@ import torch
 from torch_geometric.loader import DataLoader
 
 from hsa_geo.data import Domain
-from hsa_geo.datasets.records import VALUES, Records, draw_table, table_tree
-from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.datasets.records import VALUES, Records, draw_table, table_key, table_tree
+from hsa_geo.errors import BuilderError, HSAWarning, ShapeError, UnsupportedError
 
 OPTIONS = {"sizes": [50, 20, 20], "records": [2, 5], "keys": 3, "words": 4, "seed": 1}
 
@@ -65,7 +65,7 @@ def test_tree():
 def test_dataset(dataset):
     train, validation, test = dataset.split()
     assert len(test) == 20
-    assert len(train) + len(validation) + dataset.report["repeated"] == 70
+    assert (len(train), len(validation)) == (50, 20)
     assert dataset.column("y")[test].bincount().tolist() == [2] * 10
     assert int(dataset._data.symbol_x.max()) == dataset.num_symbols - 1
     batch = next(iter(DataLoader(dataset[test.tolist()], batch_size=20)))
@@ -80,12 +80,53 @@ def test_a_larger_training_set_leaves_the_others(dataset, tmp_path):
         assert torch.equal(dataset[int(old)].symbol_x, more[int(new)].symbol_x)
 
 
-def test_repeated_tables_are_left_out(tmp_path):
-    options = {"sizes": [300, 0, 300], "records": [1, 1], "keys": 1, "words": 2}
+def tables_of(dataset, rows, keys=2):
+    """What each table holds, whatever the order of its records."""
+    width = keys + 1
+    return [
+        tuple(sorted(map(tuple, dataset[int(i)].symbol_x.view(-1, width).tolist()))) for i in rows
+    ]
+
+
+def test_no_table_is_in_two_splits_and_answers_are_equally_frequent(tmp_path):
+    """So few tables that many are drawn twice: those of a later split are drawn anew."""
+    options = {"sizes": [300, 100, 60], "records": [1, 2], "keys": 1, "words": 6}
     dataset = Records(tmp_path, options=options, log=False)
-    keys = [tuple(map(tuple, sorted(t.symbol_x.view(-1, 2).tolist()))) for t in dataset]
-    assert len(set(keys)) == len(keys) == 20  # two words, ten values
-    assert dataset.report["repeated"] == 580
+    parts = dataset.split()
+    assert [len(part) for part in parts] == options["sizes"]
+    for part in parts:
+        assert dataset.column("y")[part].bincount().tolist() == [len(part) // 10] * 10
+    train, validation, test = (set(tables_of(dataset, part, 1)) for part in parts)
+    assert not train & validation
+    assert not (train | validation) & test
+    assert len(train) < 300  # within a split a table may come twice
+    assert dataset.report["redrawn"] > 10
+    again = Records(tmp_path / "again", options=options, log=False)
+    assert all(torch.equal(a.symbol_x, b.symbol_x) for a, b in zip(dataset, again))
+
+
+def test_too_few_tables(tmp_path):
+    options = {"sizes": [300, 0, 300], "records": [1, 1], "keys": 1, "words": 2}
+    with pytest.raises(BuilderError, match="too few tables with the answer 0 that no later split"):
+        Records(tmp_path, options=options, log=False)
+
+
+def test_tables_are_the_same_but_for_the_order_of_records():
+    table = np.array([[0, 5, 1], [3, 4, 2], [3, 4, VALUES]])
+    assert table_key(table) == table_key(table[[2, 0, 1]])
+    # The same words and values in every column, and the same answer of the same question.
+    other = np.array([[0, 5, 2], [3, 4, 1], [3, 4, VALUES]])
+    assert table_key(table) != table_key(other)
+    assert table_key(table) != table_key(np.array([[0, 4, 1], [3, 5, 2], [3, 4, VALUES]]))
+
+
+def test_files_of_the_version_before_are_not_reused_silently(tmp_path, monkeypatch):
+    options = {"sizes": [10, 0, 0]}
+    monkeypatch.setattr(Records, "build_version", 1)
+    Records(tmp_path, options=options, log=False)
+    monkeypatch.undo()
+    with pytest.warns(HSAWarning, match="build_version=1, not 2"):
+        Records(tmp_path, options=options, log=False)
 
 
 @pytest.mark.parametrize(

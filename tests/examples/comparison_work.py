@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 
 import numpy as np
 import torch
 from comparison import Job, Record
+
+from hsa_geo.errors import DiskFullError
 
 
 def guess(job: Job, share: float) -> Record:
@@ -25,6 +29,18 @@ def guess(job: Job, share: float) -> Record:
         parameters=os.getpid(),
         epochs=torch.get_num_threads() + 0 * block.numel(),
     )
+
+
+def fill_the_disk(job: Job) -> Record:
+    """Says what a run says that finds no room."""
+    raise DiskFullError("no room: free some.")
+
+
+def leave_little_room(job: Job) -> Record:
+    """From here on the process cannot make files of more than 100 bytes, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    return guess(job, 1.0)
 
 
 def fail_on_fold_one(job: Job) -> Record:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import json
 import os
 from pathlib import Path
@@ -7,10 +8,12 @@ from pathlib import Path
 import comparison_work
 import numpy as np
 import pytest
-from comparison import Job, Record, recipe_key, run_jobs
+from comparison import Job, Record, exit_code, positive, positive_rate, recipe_key, run_jobs
 from comparison_statistics import Hits, compare, hits, interval
-from comparison_table import markdown, rows_of, save_report, show
+from comparison_table import markdown, rows_of, save_report, show, shown
 from rich.console import Console
+
+from hsa_geo.errors import DiskFullError, ShapeError
 
 EXAMPLES = str(Path(__file__).parents[2] / "examples")
 
@@ -77,6 +80,34 @@ def test_what_was_finished_before_a_failure_stays(tmp_path):
     with pytest.raises(RuntimeError, match="fold 1 breaks"):
         run_jobs(jobs, comparison_work.fail_on_fold_one, tmp_path, workers=1)
     assert [path.name for path in tmp_path.iterdir()] == [jobs[0].file]
+
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path):
+    with pytest.raises(DiskFullError):
+        run_jobs([Job("a")], comparison_work.fill_the_disk, tmp_path)
+    with pytest.raises(OSError, match="File too large"):
+        run_jobs([Job("b")], comparison_work.leave_little_room, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_numbers_of_the_command_line():
+    assert (positive("3"), positive_rate("1e-3")) == (3, 0.001)
+    for read, texts in ((positive, ("0", "-1", "x")), (positive_rate, ("0", "nan", "inf", "x"))):
+        for text in texts:
+            with pytest.raises((argparse.ArgumentTypeError, ValueError)):
+                read(text)
+
+
+def test_expected_errors_are_one_line(capsys):
+    def fails(error):
+        raise error
+
+    assert exit_code(lambda: None) == 0
+    for error in (ShapeError("two\nlines"), OSError("two lines")):
+        assert exit_code(lambda error=error: fails(error)) == 1
+        assert capsys.readouterr() == ("", "error: two lines\n")
+    with pytest.raises(ZeroDivisionError):
+        exit_code(lambda: fails(ZeroDivisionError()))
 
 
 def test_recipes():
@@ -185,6 +216,44 @@ def test_seeds_that_differ_widen_the_interval():
     assert wild.high - wild.low > 2 * (calm.high - calm.low)
 
 
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_drawn_seeds_are_spread_as_new_ones_would_be(seeds):
+    """Items do not matter; of two seeds, the one, the other or both are drawn."""
+    right = np.array([[0.6], [0.8]])[:seeds].repeat(50, 1)
+    one = Hits(right, np.arange(50), tuple(range(seeds)))
+    low, high = interval(one)
+    # Their standard deviation is 0.141; of the draws without a correction it would be 0.1.
+    around = 0.1 * np.sqrt(2) if seeds == 2 else 0.0
+    assert (low, high) == pytest.approx((right.mean() - around, right.mean() + around))
+
+
+def test_intervals_cover_what_they_say_where_seeds_differ():
+    """200 experiments of four seeds each of two equally good models, whose seeds differ."""
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(200):
+        easy = 0.7 + rng.normal(0, 0.1, 300)
+        two = []
+        for _ in range(2):
+            chance = easy + rng.normal(0, 0.05, (4, 1))
+            right = (rng.random((4, 300)) < chance).astype(float)
+            two.append(Hits(right, np.arange(300), (0, 1, 2, 3)))
+        covered += not compare(*two, draws=400).real
+    assert 0.9 <= covered / 200 <= 0.99
+
+
+@pytest.mark.parametrize("draws", [1, 499, 501, 1200])
+def test_there_are_exactly_so_many_draws(draws):
+    a, b = drawn(50, 1.0, 0.0, 1, np.random.default_rng(0))
+    assert compare(a, b, draws=draws).p == 1 / (draws + 1)
+
+
+def test_no_draws():
+    a, b = drawn(50, 0.7, 0.7, 1, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="draws=0: at least 1"):
+        compare(a, b, draws=0)
+
+
 def test_interval_of_one_model():
     low, high = interval(Hits(np.r_[np.ones(700), np.zeros(300)][None], np.arange(1000), (0,)))
     assert low < 0.7 < high
@@ -192,6 +261,11 @@ def test_interval_of_one_model():
 
 
 # Tables ###########################################################################################
+
+
+def test_options_in_a_title():
+    assert shown({}) == ""
+    assert shown({"labels": "groups", "max_words": 1000}) == "labels=groups, max_words=1000"
 
 
 def test_tables(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import listops
 import pytest
 from comparison import Job, Record, best_rates
-from listops_runs import MODELS, Settings, build, load, run
+from listops_runs import MODELS, STRENGTHS, Settings, build, load, num_symbols, run
 
 TINY = ["--quiet", "--workers", "1", "--epochs", "1", "--channels", "8", "--layers", "1"]
 
@@ -57,7 +57,7 @@ def test_one_command(tmp_path, capsys, monkeypatch):
     command = [*TINY, "--root", str(tmp_path), "--out", str(tmp_path / "out")]
     command += ["--sizes", "40", "20", "20", "--seeds", "2", "--rates", "1e-3"]
     command += ["--variants", "none", "bag", "--data", '{"keys": 1}']
-    listops.main(command)
+    assert listops.main(command) == 0
     out = capsys.readouterr().out
     assert "bag of symbols" in out
     assert "no attention" in out
@@ -65,7 +65,62 @@ def test_one_command(tmp_path, capsys, monkeypatch):
     content = json.loads(report.read_text())
     assert content["settings"]["data"] == {"keys": 1}
     assert content["rates"]["none"] == "none@0.001"
+    assert content["title"] == "records: 40 trees to train on, 20 to test; keys=1"
+    assert (report.parent / "table.md").read_text().startswith(content["title"])
     runs = sorted(path.name for path in report.parent.glob("*-seed*.json"))
     assert runs == ["bag-fold0-seed0.json", *[f"none@0.001-fold0-seed{s}.json" for s in (0, 1)]]
     listops.main(command)  # nothing is left to do
     assert capsys.readouterr().out.splitlines()[:4] == out.splitlines()[:4]
+
+
+@pytest.mark.parametrize("task", ["records", "listops"])
+def test_every_symbol_is_counted(root, task):
+    dataset = load(Settings(task, (40, 20, 20)), root)
+    assert max(int(tree.symbol_x.max()) for tree in dataset) < num_symbols(dataset)
+
+
+def test_records_of_the_bag_depend_on_its_grid(monkeypatch):
+    assert (min(STRENGTHS), max(STRENGTHS)) == (0.003, 300)
+    before = [listops.recipe_of(Job(name)) for name in ("bag", "hsa@0.001")]
+    monkeypatch.setattr(listops, "STRENGTHS", (1.0,))
+    after = [listops.recipe_of(Job(name)) for name in ("bag", "hsa@0.001")]
+    assert before[0] != after[0]
+    assert before[1] == after[1]
+
+
+def test_all_tasks_one_after_the_other(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(listops.__file__).parent))
+    command = [*TINY, "--root", str(tmp_path), "--out", str(tmp_path / "out"), "--task", "all"]
+    command += ["--sizes", "40", "20", "20", "--variants", "bag"]
+    assert listops.main(command) == 0
+    names = [path.name.partition("-")[0] for path in sorted((tmp_path / "out").iterdir())]
+    assert names == ["listops", "records"]
+    said = " ".join(capsys.readouterr().out.split())
+    assert "max_depth=3, max_leaves=40" in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["--seeds", "0"], ["--workers", "-1"], ["--tries", "0"], ["--rates", "0"]],
+)
+def test_numbers_out_of_range_are_refused(command, capsys):
+    with pytest.raises(SystemExit) as error:
+        listops.main(command)
+    assert error.value.code == 2
+    assert command[0] in capsys.readouterr().err
+
+
+def test_options_belong_to_one_dataset(capsys):
+    with pytest.raises(SystemExit) as error:
+        listops.main(["--task", "all", "--data", '{"keys": 1}'])
+    assert error.value.code == 2
+    assert "name its --task" in capsys.readouterr().err
+
+
+def test_expected_errors_are_one_line(tmp_path, capsys):
+    command = ["--root", str(tmp_path), "--out", str(tmp_path), "--data", '{"rows": 3}']
+    assert listops.main(command) == 1
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("error: option 'rows' is unknown")
+    assert err.count("\n") == 1

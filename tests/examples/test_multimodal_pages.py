@@ -61,7 +61,7 @@ def test_from_the_command_line_to_the_table(root, tmp_path, capsys):
     variants = ["hsa-both", "told-image", "tfidf", "majority"]
     line = ["--root", str(root), "--out", str(tmp_path), *TINY, "--quiet", "--seeds", "1"]
     line += ["--rates", "0.01", "0.003"]
-    multimodal_pages.main([*line, "--variants", *variants])
+    assert multimodal_pages.main([*line, "--variants", *variants]) == 0
     (folder,) = tmp_path.iterdir()
     report = json.loads((folder / "report.json").read_text())
     rows = {row["variant"]: row for row in report["tables"]["grass"]}
@@ -71,13 +71,40 @@ def test_from_the_command_line_to_the_table(root, tmp_path, capsys):
     assert rows["tfidf"]["accuracy"] > rows["majority"]["accuracy"]
     assert rows["hsa-both"]["gap"] is None
     assert "TF-IDF" in (folder / "table.md").read_text()
-    assert "48 items, 6 classes" in capsys.readouterr().out
+    assert report["title"] == "grass: 48 items, 6 classes; max_words=128, max_side=16"
+    assert (folder / "table.md").read_text().startswith(report["title"])
+    assert report["title"] in " ".join(capsys.readouterr().out.split())
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*seed0.json")}
     # Two folds, and the other rate of the two that are trained on the first.
     assert len(before) == 2 * len(variants) + 2
     assert set(report["rates"]) == {"hsa-both", "told-image"}
     multimodal_pages.main([*line, "--variants", *variants])  # nothing runs again
     assert before == {path: path.stat().st_mtime_ns for path in folder.glob("*seed0.json")}
+
+
+def test_all_data_one_after_the_other(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        multimodal_pages, "compare_models", lambda given: seen.append((given.data, given.seeds))
+    )
+    assert multimodal_pages.main(["--data", "all", "--seeds", "2"]) == 0
+    assert seen == [("gimp-help", 2), ("grass", 2), ("emojis", 2)]
+
+
+@pytest.mark.parametrize("line", [["--seeds", "0"], ["--max-words", "0"], ["--rates", "0"]])
+def test_numbers_out_of_range_are_refused(line, capsys):
+    with pytest.raises(SystemExit) as error:
+        multimodal_pages.main(line)
+    assert error.value.code == 2
+    assert line[0] in capsys.readouterr().err
+
+
+def test_expected_errors_are_one_line(root, tmp_path, capsys):
+    line = ["--root", str(root), "--out", str(tmp_path), *TINY, "--quiet", "--folds", "1"]
+    assert multimodal_pages.main(line) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: fold=0 of folds=1")
+    assert err.count("\n") == 1
 
 
 def test_the_models_learn(root):

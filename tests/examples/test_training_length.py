@@ -29,7 +29,12 @@ def test_the_program(tmp_path, capsys, monkeypatch):
     command = ["bench", "--lengths", "40", "80", "--channels", "8", "--steps", "2"]
     monkeypatch.setattr(sys, "argv", [*command, "--limit", "0", "--out", str(tmp_path)])
     assert bench.main() == 0
-    rows = json.loads((tmp_path / "training_length.json").read_text())["rows"]
+    report = json.loads((tmp_path / "training_length.json").read_text())
+    assert {"date", "python"} <= report.keys()
+    assert set(report["versions"]) == {"torch", "numpy", "hsa_geo"}
+    assert report["seeds"] == {"weights": 0, "documents": {"40": 40, "80": 80}}
+    assert report["limit"] == 0
+    rows = report["rows"]
     assert [row["words"] for row in rows] == [40, 80]
     assert [sorted(row) for row in rows] == [
         ["documents", "flat", "hsa", "words"],
@@ -38,7 +43,8 @@ def test_the_program(tmp_path, capsys, monkeypatch):
     assert rows[0]["hsa"]["quartiles"][0] <= rows[0]["hsa"]["seconds"]
     table = (tmp_path / "training_length.md").read_text().splitlines()
     assert len(table) == 4
-    assert "over the limit" in table[3]
+    assert table[3].count("not run: over 0 s") == 2
+    assert rows[0]["hsa"]["bytes"] >= 0
     assert len({line.count("|") for line in table}) == 1
 
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from hsa_geo.data import SignalTree
-from hsa_geo.ops.attention import attend, outputs, weights_of
+from hsa_geo.ops.attention import attend, outputs
 from hsa_geo.ops.reference import reference_attention, reference_energy, reference_matrix
+from hsa_geo.ops.weights import weights_of
 from hsa_geo.testing import SHAPES, random_pos, random_qkv, random_tree
 
 BACKENDS = ("edge", "block", "numba")

@@ -22,6 +22,8 @@ from training_cases import Model, cross_entropy, make_trees, minus_loss
 from hsa_geo.errors import CheckpointError, DiskFullError, HSAWarning, ResumeError
 from hsa_geo.training import Checkpoints, Options, fit
 from hsa_geo.training.checkpoint import fingerprint
+from hsa_geo.training.logs import COLUMNS, Log
+from hsa_geo.training.state import Progress
 
 TREES, HELD_OUT = make_trees(60), make_trees(20, seed=1)
 OPTIONS = Options(epochs=2, budget=100, lr=0.02, ema=0.8, checkpoint_steps=2)
@@ -159,6 +161,34 @@ def test_a_full_disk_leaves_the_old_one_whole(tmp_path, children, room):
     assert child.exitcode == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert checkpoints.newest()[0] == 1
+
+
+def log_with_little_room(folder, room):
+    """In a child: ``metrics.csv`` does not fit any more."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+    rows = [dict.fromkeys(COLUMNS, 1)] * 1000
+    with Log(Path(folder), Options(), Progress()) as log:
+        try:
+            log.row(rows)
+        except DiskFullError as error:
+            os._exit(0 if "no room for metrics.csv" in str(error) else 3)
+    os._exit(4)
+
+
+def test_a_full_disk_leaves_the_old_metrics_whole(tmp_path, children):
+    child = children.Process(target=log_with_little_room, args=(tmp_path, 100))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.csv"]
+    assert (tmp_path / "metrics.csv").read_text() == ",".join(COLUMNS) + "\n"
+
+
+def test_metrics_that_cannot_be_written_for_another_reason(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"metrics\.csv cannot be written"):
+        Log(tmp_path / "file", Options(), Progress())
 
 
 def test_a_folder_that_is_a_file(tmp_path):

@@ -14,7 +14,7 @@ from torch_geometric.nn.inits import reset
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError, UnsupportedError
-from hsa_geo.ops.attention import attend, outputs, weights_of
+from hsa_geo.ops.attention import attend, outputs
 from hsa_geo.ops.dynamic import Solution
 from hsa_geo.ops.edge import EdgePasses
 from hsa_geo.ops.inputs import (
@@ -30,6 +30,7 @@ from hsa_geo.ops.inputs import (
 )
 from hsa_geo.ops.key_tied import KeySolution
 from hsa_geo.ops.packed import packed_plan, within_compile
+from hsa_geo.ops.weights import weights_of
 
 __all__ = ["VALUES", "HSAConv", "queries_keys_values"]
 
