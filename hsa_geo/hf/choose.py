@@ -22,7 +22,7 @@ from torch import Tensor
 from hsa_geo.errors import ShapeError
 from hsa_geo.hf.hierarchies import Flat, Hierarchy, hierarchy_from
 from hsa_geo.hf.intercept import Layers, default_special_ids, original_attention
-from hsa_geo.hf.plans import Plans
+from hsa_geo.hf.plans import Batch, Plans
 from hsa_geo.ops.attention import tree_energy
 from hsa_geo.ops.flops import attention_cost, flat_cost
 
@@ -246,21 +246,23 @@ class _Probe:
     ) -> Any:
         number = self.layers.modules.index(module)
         size, heads, length, dim = query.shape
-        scale = options.get("scaling")
+        scale, relative = options.get("scaling"), options.get("position_bias")
         flat = self.flat.batch(attention_mask, size, length, query.device)
         q, k = flat.rows(query), flat.rows(key)
         leaves = flat.plan.count[: flat.plan.num_trees].to(q.dtype)  # of each text
 
-        def energy(plan: Any, tie: str) -> float:  # over all tokens, the mean of the heads
-            return float((tree_energy(q, k, plan, tie=tie, scale=scale).mean(1) * leaves).sum())
+        def energy(batch: Batch, tie: str) -> float:  # over all tokens, the mean of the heads
+            given: dict[str, Any] = {"tie": tie, "scale": scale, **batch.bias(relative, tie)}
+            return float((tree_energy(q, k, batch.plan, **given).mean(1) * leaves).sum())
 
-        base = energy(flat.plan, "block")
+        base = energy(flat, "block")
         self.tokens[number] += len(q)
         self.flat_flops[number] += flat_cost(flat.plan, heads, dim).total
         for i, ((_, tie), plans) in enumerate(zip(self.kinds, self.plans)):
-            plan = plans.batch(attention_mask, size, length, query.device).plan
-            self.kl[number][i] += energy(plan, tie) - base
-            self.flops[number][i] += attention_cost(plan, heads, dim, tie=tie).total
+            batch = plans.batch(attention_mask, size, length, query.device)
+            self.kl[number][i] += energy(batch, tie) - base
+            self.flops[number][i] += attention_cost(batch.plan, heads, dim, tie=tie).total
+        options.pop("weights", None)
         return original_attention(module)(module, query, key, value, attention_mask, **options)
 
     def options(self) -> list[Option]:

@@ -10,8 +10,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from hsa_geo._optional import require
@@ -25,9 +27,12 @@ KINDS = {
     "roberta": "RobertaSelfAttention",
     "xlm-roberta": "XLMRobertaSelfAttention",
     "distilbert": "DistilBertSelfAttention",
+    "mpnet": "MPNetSelfAttention",
     "vit": "ViTAttention",
     "dinov2": "Dinov2Attention",
 }
+#: Types whose attention does not ask for it by name: the modules themselves are changed.
+_BY_MODULE = ("mpnet",)
 #: Types that read pictures.
 PICTURES = ("vit", "dinov2")
 #: Implementations of attention that layers without a handler go on with.
@@ -50,7 +55,11 @@ class Handler(Protocol):
         attention_mask: Tensor | None,
         **options: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """``[B, H, L, D]`` to ``[B, L, H, D]``, and the weights or None."""
+        """``[B, H, L, D]`` to ``[B, L, H, D]``, and the weights or None.
+
+        Options are ``dropout``, ``scaling``, ``weights`` (whether these are wanted) and, for
+        encoders that have it, ``position_bias [B, H, L, L]``; others may come and mean nothing.
+        """
 
 
 @dataclass(frozen=True)
@@ -125,7 +134,8 @@ class Layers:
             raise UnsupportedError(
                 "attention of the model is replaced already: restore_attention(model) first."
             )
-        original = self.model.config._attn_implementation or "eager"
+        by_module = self.model.config.model_type in _BY_MODULE
+        original = "eager" if by_module else self.model.config._attn_implementation or "eager"
         if original not in ORIGINALS:
             raise UnsupportedError(
                 f"the model runs attn_implementation={original!r}: load it with one of {ORIGINALS}."
@@ -133,9 +143,12 @@ class Layers:
         _register()
         for number in numbers:
             self.modules[number]._hsa_handler = handler
+            if by_module:
+                self.modules[number].forward = partial(_mpnet_forward, self.modules[number])
         self.base._hsa_begin = handler
         self.base.register_forward_pre_hook(_begin, with_kwargs=True)
-        self.model.set_attn_implementation(_PREFIX + original)
+        if not by_module:
+            self.model.set_attn_implementation(_PREFIX + original)
 
     def release(self) -> None:
         """Take the handlers away; nothing happens where there are none."""
@@ -144,13 +157,15 @@ class Layers:
         del self.base._hsa_begin
         for module in self.modules:
             module.__dict__.pop("_hsa_handler", None)
+            module.__dict__.pop("forward", None)
         # By function: a copied model has copies of the hooks, but the handles are the original's.
         for number, hook in list(self.base._forward_pre_hooks.items()):
             if hook is _begin:
                 del self.base._forward_pre_hooks[number]
                 self.base._forward_pre_hooks_with_kwargs.pop(number, None)
         name = self.model.config._attn_implementation
-        self.model.set_attn_implementation(name.removeprefix(_PREFIX))
+        if name is not None and name.startswith(_PREFIX):
+            self.model.set_attn_implementation(name.removeprefix(_PREFIX))
 
     @contextmanager
     def intercepted(self, handler: Handler) -> Iterator[None]:
@@ -190,7 +205,10 @@ def original_attention(module: Any) -> Any:
     Returns:
         The function.
     """
-    name = module.config._attn_implementation.removeprefix(_PREFIX)
+    config = getattr(module, "config", None)
+    if config is None:
+        return _mpnet_attention
+    name = config._attn_implementation.removeprefix(_PREFIX)
     if name == "eager":  # every model has its own
         return sys.modules[type(module).__module__].eager_attention_forward
     return sys.modules["transformers.modeling_utils"].ALL_ATTENTION_FUNCTIONS[name]
@@ -227,8 +245,57 @@ def _attend(
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of a layer: its handler's, or what it was."""
     handler: Handler | None = getattr(module, "_hsa_handler", None)
-    attend = original_attention(module) if handler is None else handler
-    result: tuple[Tensor, Tensor | None] = attend(
-        module, query, key, value, attention_mask, **options
-    )
+    tensors = (module, query, key, value, attention_mask)
+    result: tuple[Tensor, Tensor | None]
+    if handler is None:
+        result = original_attention(module)(*tensors, **options)
+    else:
+        eager = module.config._attn_implementation.endswith("eager")  # the one that gives weights
+        result = handler(*tensors, weights=eager, **options)
     return result
+
+
+def _mpnet_forward(
+    module: Any,
+    hidden_states: Tensor,
+    attention_mask: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    output_attentions: bool = False,
+    **_: Any,
+) -> tuple[Tensor, ...]:
+    """In the place of the forward of MPNet's attention, which has projections of its own."""
+    shape = (*hidden_states.shape[:-1], -1, module.attention_head_size)
+    q, k, v = (
+        linear(hidden_states).view(shape).transpose(1, 2)
+        for linear in (module.q, module.k, module.v)
+    )
+    out, weights = module._hsa_handler(
+        *(module, q, k, v, attention_mask),
+        dropout=module.dropout.p if module.training else 0.0,
+        scaling=module.attention_head_size**-0.5,
+        position_bias=position_bias,
+        weights=output_attentions,
+    )
+    out = module.o(out.flatten(2))
+    return (out, weights) if output_attentions else (out,)
+
+
+def _mpnet_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    position_bias: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """What MPNet's attention does between its projections."""
+    bias = position_bias
+    if attention_mask is not None:
+        bias = attention_mask if bias is None else bias + attention_mask
+    out = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=bias, dropout_p=dropout, scale=scaling
+    )
+    return out.transpose(1, 2), None

@@ -13,6 +13,7 @@ from hsa_geo.data.plan import TreePlan
 from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.hf.hierarchies import Hierarchy, Sentences
 from hsa_geo.hf.labels import Tokens, plan_from_labels
+from hsa_geo.hf.relative import block_bias, distances, reach_bias
 
 __all__ = ["Batch", "Plans", "valid_tokens"]
 
@@ -27,10 +28,31 @@ class Batch:
     Attributes:
         valid: ``[B, L]`` bool, or None if there is no padding.
         plan: The plan over its tokens.
+        place: ``[N]``, place of each token in its padded row.
+        biases: What has been made of relative positions.
     """
 
     valid: Tensor | None
     plan: TreePlan
+    place: Tensor
+    biases: dict[str, Tensor] = field(default_factory=dict)
+
+    def bias(self, position_bias: Tensor | None, tie: str) -> dict[str, Tensor]:
+        """What :func:`~hsa_geo.ops.hsa_attention` takes for relative positions.
+
+        Args:
+            position_bias: ``[B, H, L, L]``, the same for all layers of a pass, or None.
+            tie: ``"block"`` or ``"key"``.
+
+        Returns:
+            ``bias`` or ``reach_bias``, or nothing.
+        """
+        if position_bias is None:
+            return {}
+        name, function = ("reach_bias", reach_bias) if tie == "key" else ("bias", block_bias)
+        if name not in self.biases or torch.is_grad_enabled():
+            self.biases[name] = function(distances(position_bias[0]), self.plan, self.place)
+        return {name: self.biases[name]}
 
     def rows(self, x: Tensor) -> Tensor:
         """``[B, H, L, D]`` to a row ``[N, H, D]`` for each token that is no padding."""
@@ -116,7 +138,8 @@ class Plans:
                 self.kept.popitem(last=False)
         else:
             self.kept.move_to_end(key)
-        return Batch(valid, plan)
+        place = torch.arange(length, device=device).expand(size, length)
+        return Batch(valid, plan, place.reshape(-1) if valid is None else place[valid])
 
     def _special(
         self, ids: Tensor | None, valid: Tensor | None, size: int, length: int, device: torch.device

@@ -38,22 +38,24 @@ class _Hierarchical:
         attention_mask: Tensor | None,
         dropout: float = 0.0,
         scaling: float | None = None,
+        weights: bool = False,
+        position_bias: Tensor | None = None,
         **_: Any,
     ) -> tuple[Tensor, Tensor | None]:
         size, heads, length, _dim = query.shape
         batch = self.plans.batch(attention_mask, size, length, query.device)
         q, k, v = batch.rows(query), batch.rows(key), batch.rows(value)
         options: dict[str, Any] = {"tie": self.tie, "scale": scaling}
+        options |= batch.bias(position_bias, self.tie)
         out = hsa_attention(q, k, v, batch.plan, dropout=dropout, **options)
         if batch.valid is not None:  # padding gets zeros
             full = out.new_zeros(size * length, heads, out.size(-1))
             out = full.index_copy(0, batch.valid.flatten().nonzero().squeeze(1), out)
-        weights = None
-        if module.config._attn_implementation.endswith("eager"):  # the one that gives weights
-            weights = _padded(
-                attention_matrix(q, k, batch.plan, **options), batch.valid, size, length
-            )
-        return out.view(size, length, heads, -1), weights
+        theta = None
+        if weights:
+            theta = attention_matrix(q, k, batch.plan, **options)
+            theta = _padded(theta, batch.valid, size, length)
+        return out.view(size, length, heads, -1), theta
 
 
 def replace_attention(
@@ -68,8 +70,9 @@ def replace_attention(
     """Replace softmax attention in layers of a pretrained encoder.
 
     Queries, keys and values stay as they are; each replaced layer attends over trees of its tokens
-    instead of over all pairs.  Works in place, for BERT, RoBERTa, XLM-RoBERTa, DistilBERT, ViT and
-    DINOv2, with padding on either side, in training and in evaluation.
+    instead of over all pairs.  Works in place, for BERT, RoBERTa, XLM-RoBERTa, DistilBERT, MPNet
+    (whose biases of distances enter as their means over blocks), ViT and DINOv2, with padding on
+    either side, in training and in evaluation.
 
     The setting is kept in ``model.config.hsa_attention``, so that ``save_pretrained`` writes it;
     after ``from_pretrained``, call ``replace_attention(model)``, or :func:`load_replaced`.

@@ -43,6 +43,7 @@ def hsa_attention(
     causal: bool = False,
     dropout: float = 0.0,
     backend: str = "auto",
+    reach_bias: Tensor | None = None,
 ) -> Tensor:
     r"""Hierarchical self-attention over the leaves of a tree or a batch of trees.
 
@@ -75,6 +76,9 @@ def hsa_attention(
         backend: ``"numba"`` (compiled kernels, on the CPU), ``"block"``
             (padded blocks, matrix products), ``"edge"`` (message passing, one message per pair),
             or ``"auto"``: the first of these that the machine has. (default: ``"auto"``)
+        reach_bias: For ``tie="key"``, added to the score of every leaf and every slot that it
+            reaches, ``[Q, H or 1]``, in the order of ``TreePlan.reach``.
+            (default: :obj:`None`)
 
     Returns:
         Outputs ``[N, H, Dv]`` in the dtype of ``v``.  Internals are float32 at least, under
@@ -95,6 +99,7 @@ def hsa_attention(
         raise ShapeError(f"v is a {type(v).__name__}: give a tensor [N, H, Dv].")
     options: dict[str, Any] = {"pos": pos, "bias": bias, "energy": energy, "scale": scale}
     options |= {"tie": tie, "causal": causal, "dropout": dropout, "backend": backend}
+    options["reach_bias"] = reach_bias
     return outputs(q, k, v, tree, **options)[0].to(v.dtype)
 
 
@@ -165,7 +170,7 @@ def attend(
         dropout: Probability of a mask drawn here, if none is given. (default: ``0.0``)
         passes: The backend's modules, for layers that own them. (default: by ``backend``)
         backend: As in :func:`hsa_attention`.
-        **options: ``pos``, ``bias``, ``energy``, ``scale``, ``tie``, ``causal``.
+        **options: ``pos``, ``bias``, ``energy``, ``scale``, ``tie``, ``causal``, ``reach_bias``.
 
     Returns:
         The solution.

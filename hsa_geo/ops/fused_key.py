@@ -54,12 +54,15 @@ class _FusedKey(torch.autograd.Function):
         mean_value: Tensor,
         pos: Tensor | None,
         bias: Tensor | None,
+        reach_bias: Tensor | None,
         mask: tuple[Tensor, Tensor] | None,
         plan: TreePlan,
     ) -> tuple[Tensor, Tensor]:
         from hsa_geo.ops.compiled.key_tied import forward
 
-        x = KeyInput(query, own, value, mean_key, key_term, mean_value, pos, bias, mask)
+        x = KeyInput(
+            *(query, own, value, mean_key, key_term, mean_value, pos, bias, reach_bias, mask)
+        )
         out, log_z = forward(x, plan)
         ctx.set_materialize_grads(False)
         pairs, leaves = (None, None) if mask is None else mask
@@ -78,7 +81,7 @@ class _FusedKey(torch.autograd.Function):
         if torch.is_grad_enabled() or is_batched(grad) or is_batched(grad_z):
             return *_differentiable(x, ctx.plan, grad, grad_z), None, None
         to = backward(x, ctx.plan, log_z.detach(), grad, grad_z)
-        return *to[:-1], like_bias(to[-1], x.bias), None, None
+        return *to[:-2], like_bias(to[-2], x.bias), like_bias(to[-1], x.reach_bias), None, None
 
 
 def _differentiable(

@@ -59,6 +59,7 @@ class Inputs:
         term: ``[N, H]``, added to every score of a key (its mean, at inner slots), or None.
         pos: ``[M, H, P]`` or None.
         bias: ``[P, H or 1]`` or None.
+        reach_bias: ``[Q, H or 1]`` or None.
         plan: The plan.
         scale: Factor of q . k.
         l2: Whether the energy is "l2".
@@ -75,6 +76,7 @@ class Inputs:
     scale: float
     l2: bool
     tie: str = "block"
+    reach_bias: Tensor | None = None
 
 
 def is_number(value: Any) -> bool:
@@ -177,6 +179,7 @@ def check_inputs(
     tie: str = "block",
     causal: bool = False,
     backend: str = "auto",
+    reach_bias: Tensor | None = None,
 ) -> Inputs:
     """Check the arguments of :func:`~hsa_geo.ops.hsa_attention` and bring them to one dtype."""
     refuse_transforms(q, k, v, pos, bias)  # first: a plan made within would be broken outside
@@ -201,7 +204,8 @@ def check_inputs(
 
     n = plan.num_leaves
     given = {"q": q, "k": k} | ({} if v is None else {"v": v})
-    given |= {name: t for name, t in (("pos", pos), ("bias", bias)) if t is not None}
+    extra = {"pos": pos, "bias": bias, "reach_bias": reach_bias}
+    given |= {name: t for name, t in extra.items() if t is not None}
     for name, t in given.items():
         if not isinstance(t, Tensor):
             raise ShapeError(f"{name} is a {type(t).__name__}: give a tensor.")
@@ -240,6 +244,8 @@ def check_inputs(
             f"bias has shape {list(bias.shape)}: give [pairs, H or 1] with {pairs} ordered "
             f"sibling pairs and H={heads}."
         )
+    if reach_bias is not None:
+        _check_reach_bias(reach_bias, plan, heads, tie)
     if mask is not None and not all(isinstance(t, Tensor) for t in mask):
         raise ShapeError("mask holds something else than two tensors: give [pairs, H] and [N, H].")
     if mask is not None and not inside:
@@ -275,7 +281,22 @@ def check_inputs(
         scale=scale,
         l2=energy == "l2",
         tie=tie,
+        reach_bias=None if reach_bias is None else reach_bias.to(compute),
     )
+
+
+def _check_reach_bias(bias: Tensor, plan: TreePlan, heads: int, tie: str) -> None:
+    if tie != "key":
+        raise UnsupportedError(
+            f"reach_bias is given with tie={tie!r}, which has no pairs of a leaf and what it "
+            "reaches: give bias, or tie='key'."
+        )
+    rows = plan.reach_lists.num_pairs
+    if bias.dim() != 2 or bias.size(0) != rows or bias.size(1) not in (1, heads):
+        raise ShapeError(
+            f"reach_bias has shape {list(bias.shape)}: give [Q, H or 1] with {rows} pairs of a "
+            f"leaf and what it reaches, and H={heads}."
+        )
 
 
 def refuse_transforms(*xs: Any) -> None:

@@ -56,6 +56,7 @@ class KeyInput(NamedTuple):
         mean_value: ``[S, H, Dv]``.
         pos: ``[S, H, P]``, embedding of the slot's position among its siblings, or None.
         bias: ``[pairs, H or 1]`` by public pair, or None.
+        reach_bias: ``[Q, H or 1]`` by :class:`~hsa_geo.data.reach.Reach`, or None.
         mask: Dropout: ``([Q, H], [N, H])`` by :class:`~hsa_geo.data.reach.Reach`, or None.
     """
 
@@ -67,6 +68,7 @@ class KeyInput(NamedTuple):
     mean_value: Tensor
     pos: Tensor | None
     bias: Tensor | None
+    reach_bias: Tensor | None
     mask: Dropout | None
 
 
@@ -106,7 +108,8 @@ def key_input(x: Inputs, mask: Dropout | None) -> KeyInput:
     pos = None if x.pos is None else x.pos.index_select(0, plan.slot_top)
     own = own_scores(x).index_select(0, plan.leaf_place)
     return KeyInput(
-        *(x.query * x.scale, own, x.value, mean_key, key_term, mean_value, pos, x.bias, mask)
+        *(x.query * x.scale, own, x.value, mean_key, key_term, mean_value),
+        *(pos, x.bias, x.reach_bias, mask),
     )
 
 
@@ -148,6 +151,8 @@ def solve_by_edges(x: KeyInput, plan: TreePlan, reach_pass: ReachPass) -> KeySol
         score = score + (x.pos[reach.branch] * x.pos[reach.slot]).sum(-1)
     if x.bias is not None:
         score = score + x.bias[reach.public]
+    if x.reach_bias is not None:
+        score = score + x.reach_bias
     top = torch.maximum(segment_max(score, reach.ptr), x.own.detach())  # [N, H]
     weight = (score - segment_expand(top, reach.ptr, len(score))).exp()
     own = (x.own - top).exp()
@@ -232,6 +237,11 @@ def _attend(x: KeyInput, plan: TreePlan, block: ReachBlock) -> tuple[Tensor, Ten
         public = torch.where(public < 0, first + number, public)
         public = torch.where(block.valid[:, None] & ~itself, public, 0)
         score = score + x.bias[public].permute(0, 3, 1, 2)
+    if x.reach_bias is not None or x.mask is not None:
+        at = lists.row_ptr[block.row][..., None] + number
+        at = torch.where(block.valid[:, None] & ~itself, at, 0)
+    if x.reach_bias is not None and len(x.reach_bias):
+        score = score + x.reach_bias[at].permute(0, 3, 1, 2)
     score = torch.where(itself[:, None], x.own[block.row].transpose(1, 2)[..., None], score)
     score = score.masked_fill(~block.valid[:, None, None], -torch.inf)
 
@@ -240,8 +250,6 @@ def _attend(x: KeyInput, plan: TreePlan, block: ReachBlock) -> tuple[Tensor, Ten
     total = weight.sum(-1, keepdim=True)
     share = weight / total
     if x.mask is not None:
-        at = lists.row_ptr[block.row][..., None] + number
-        at = torch.where(block.valid[:, None] & ~itself, at, 0)
         kept = x.mask[0][at] if len(x.mask[0]) else x.own.new_ones(*at.shape, 1)
         kept = torch.where(itself[..., None], x.mask[1][block.row][:, :, None], kept)
         share = share * kept.permute(0, 3, 1, 2)

@@ -29,6 +29,8 @@ Arguments that the functions share:
 - ``scale``: (default: :math:`1/\sqrt{D}`).
 - ``tie``: ``"block"`` as above, or ``"key"``, where theta_ij is the same for all j under C but
   free for every leaf i (:mod:`hsa_geo.ops.reference_key`).
+- ``reach_bias`` [Q, H or 1], for ``tie="key"`` alone: added to the score of every leaf and sibling
+  that it reaches, by leaf, from the leaf upward.
 
 Source: "Hierarchical Self-Attention", NeurIPS 2025, `arXiv 2509.15448
 <https://arxiv.org/abs/2509.15448>`_.
@@ -139,11 +141,12 @@ def reference_attention(
     scale: float | None = None,
     mask: Mask | None = None,
     tie: str = "block",
+    reach_bias: Tensor | None = None,
 ) -> Tensor:
     """Output of HSA, by its definition.
 
     Args:
-        q, k, v, tree, pos, bias, energy, scale, tie: See the module.
+        q, k, v, tree, pos, bias, energy, scale, tie, reach_bias: See the module.
         mask: Dropout, as (per ordered sibling pair [pairs, H], per leaf [N, H]): factors on the
             blocks of Theta and on the leaves' own weights; a kept entry is 1 / (1 - p).  For
             ``tie="key"`` the first is [Q, H], one for each leaf and sibling that it reaches, by
@@ -166,7 +169,7 @@ def reference_attention(
         tensor([3., 3., 3.])
     """
     if _is_key(tie):
-        return key_attention(q, k, v, tree, pos, bias, energy, scale, mask)
+        return key_attention(q, k, v, tree, pos, bias, energy, scale, mask, reach_bias)
     walk = _walk_up(q, k, tree, pos, bias, energy, scale)
     check_values(q, v)
     plain, heads = walk.tree, q.size(1)
@@ -201,11 +204,13 @@ def reference_matrix(
     scale: float | None = None,
     mask: Mask | None = None,
     tie: str = "block",
+    reach_bias: Tensor | None = None,
 ) -> Tensor:
     """The matrix Theta that HSA implies: ``theta_ij = c_A a_{B->C} / |C|``, ``theta_ii = c_i``.
 
     Args:
-        q, k, tree, pos, bias, energy, scale, mask, tie: As in :func:`reference_attention`.
+        q, k, tree, pos, bias, energy, scale, mask, tie, reach_bias: As in
+            :func:`reference_attention`.
 
     Returns:
         [H, N, N]; zero between leaves of different trees.
@@ -218,7 +223,7 @@ def reference_matrix(
                  [0.5000, 0.5000]]])
     """
     if _is_key(tie):
-        return key_matrix(q, k, tree, pos, bias, energy, scale, mask)
+        return key_matrix(q, k, tree, pos, bias, energy, scale, mask, reach_bias)
     walk = _walk_up(q, k, tree, pos, bias, energy, scale)
     plain = walk.tree
     c = {root: q.new_ones(q.size(1)) for root in plain.roots}
@@ -272,11 +277,12 @@ def reference_energy(
     energy: str = "dot",
     scale: float | None = None,
     tie: str = "block",
+    reach_bias: Tensor | None = None,
 ) -> Tensor:
     """The energy phi(R) of each tree's root.
 
     Args:
-        q, k, tree, pos, bias, energy, scale, tie: See the module.
+        q, k, tree, pos, bias, energy, scale, tie, reach_bias: See the module.
 
     Returns:
         [B, H], one row per tree of the batch.
@@ -288,7 +294,7 @@ def reference_energy(
         tensor([[-0.6931]])
     """
     if _is_key(tie):
-        return key_energy(q, k, tree, pos, bias, energy, scale)
+        return key_energy(q, k, tree, pos, bias, energy, scale, reach_bias)
     phi = reference_phi(q, k, tree, pos=pos, bias=bias, energy=energy, scale=scale)
     return phi[PlainTree.of(tree).roots]
 

@@ -85,6 +85,7 @@ def _leaves(
     bias: Tensor | None,
     energy: str,
     scale: float | None,
+    reach_bias: Tensor | None,
 ) -> tuple[PlainTree, Tensor, list[_Leaf]]:
     """The tree, the means [M, N] over the leaves under each node, and every leaf's softmax."""
     plain, e, bias, scale = prepare(q, k, tree, pos, bias, energy, scale)
@@ -101,7 +102,7 @@ def _leaves(
             dot = dot - scale / 2 * (q[row].square().sum(dim=1) + k_norm[node])
         return dot
 
-    leaves = []
+    leaves, start = [], 0
     for row, leaf in enumerate(plain.leaves):
         nodes, logits = [], [score(row, leaf) + e[leaf].square().sum(dim=1)]
         branch = leaf
@@ -113,6 +114,10 @@ def _leaves(
                     nodes.append(node)
             branch = parent[branch]
         logit = torch.stack(logits)  # [1 + R, H]
+        if reach_bias is not None:
+            extra = reach_bias[start : start + len(nodes)].expand(-1, q.size(1))
+            logit = logit + torch.cat([torch.zeros_like(logit[:1]), extra])
+        start += len(nodes)
         log_z = logit.logsumexp(dim=0)
         weight = (logit - log_z).exp()
         leaves.append(_Leaf(log_z, nodes, weight[1:], weight[0]))
@@ -129,9 +134,10 @@ def key_attention(
     energy: str,
     scale: float | None,
     mask: Mask | None,
+    reach_bias: Tensor | None = None,
 ) -> Tensor:
     """Output [N, H, Dv]; arguments as in :func:`hsa_geo.ops.reference.reference_attention`."""
-    _, mean, leaves = _leaves(q, k, tree, pos, bias, energy, scale)
+    _, mean, leaves = _leaves(q, k, tree, pos, bias, energy, scale, reach_bias)
     check_values(q, v)
     v_mean = torch.einsum("an,nhd->ahd", mean, v)  # [M, H, Dv]
     out, start = [], 0
@@ -155,11 +161,13 @@ def key_matrix(
     energy: str,
     scale: float | None,
     mask: Mask | None,
+    reach_bias: Tensor | None = None,
 ) -> Tensor:
     """Theta [H, N, N]: the output for the unit vectors as values."""
     unit = torch.eye(q.size(0), dtype=q.dtype, device=q.device)
     values = unit.unsqueeze(1).expand(-1, q.size(1), -1)  # [N, H, N]
-    return key_attention(q, k, values, tree, pos, bias, energy, scale, mask).permute(1, 0, 2)
+    args = (tree, pos, bias, energy, scale, mask, reach_bias)
+    return key_attention(q, k, values, *args).permute(1, 0, 2)
 
 
 def key_energy(
@@ -170,9 +178,10 @@ def key_energy(
     bias: Tensor | None,
     energy: str,
     scale: float | None,
+    reach_bias: Tensor | None = None,
 ) -> Tensor:
     """phi(R) of each tree, [B, H]."""
-    plain, mean, leaves = _leaves(q, k, tree, pos, bias, energy, scale)
+    plain, mean, leaves = _leaves(q, k, tree, pos, bias, energy, scale, reach_bias)
     if not leaves:
         return q.new_zeros(0, q.size(1))
     return -mean[plain.roots] @ torch.stack([leaf.log_z for leaf in leaves])

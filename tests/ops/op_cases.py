@@ -52,13 +52,25 @@ def draw_mask(
 
 
 def inputs_for(
-    tree: SignalTree, heads: int, dim: int, value_dim: int, *, pos: int, bias: int, seed: int
+    tree: SignalTree,
+    heads: int,
+    dim: int,
+    value_dim: int,
+    *,
+    pos: int,
+    bias: int,
+    seed: int,
+    reach: int = 0,
 ) -> dict[str, Tensor]:
-    """Float64 inputs; ``pos`` and ``bias`` are their number of heads, 0 for none."""
+    """Float64 inputs; ``pos``, ``bias`` and ``reach`` are their number of heads, 0 for none."""
     q, k, v = random_qkv(tree, heads, dim, value_dim=value_dim, seed=seed)
     out = {"q": q, "k": k, "v": v}
     if pos:
         out["pos"] = random_pos(tree, pos, 3, seed=seed)
+    if reach:
+        generator = torch.Generator().manual_seed(seed + 2)
+        pairs = tree.plan.reach_lists.num_pairs
+        out["reach_bias"] = torch.randn(pairs, reach, dtype=torch.float64, generator=generator)
     if bias:
         generator = torch.Generator().manual_seed(seed + 1)
         pairs = tree.plan.num_pairs
@@ -73,7 +85,8 @@ def draw_case(seed: int, tie: str = "block") -> Case:
     heads = int(rng.integers(1, 4))
     dim, value_dim = int(rng.choice([1, 3, 4])), int(rng.choice([1, 2, 4]))
     pos, bias = int(rng.choice([0, 1, heads])), int(rng.choice([0, 1, heads]))
-    tensors = inputs_for(tree, heads, dim, value_dim, pos=pos, bias=bias, seed=seed)
+    reach = [0, 1, heads][seed // len(SHAPES) % 3] if tie == "key" else 0
+    tensors = inputs_for(tree, heads, dim, value_dim, pos=pos, bias=bias, seed=seed, reach=reach)
     return Case(
         tree=tree,
         tensors=tensors,
@@ -90,6 +103,8 @@ def answer(case: Case, backend: str | None) -> dict[str, Tensor]:
     leaf = {name: t.clone().requires_grad_() for name, t in case.tensors.items()}
     q, k, v = leaf["q"], leaf["k"], leaf["v"]
     options = case.options | {"pos": leaf.get("pos"), "bias": leaf.get("bias")}
+    if case.tie == "key":
+        options["reach_bias"] = leaf.get("reach_bias")
     if backend is None:
         result = {
             "out": reference_attention(q, k, v, case.tree, mask=case.mask, **options),

@@ -51,6 +51,12 @@ REFUSED = [
     ({"scale": "big"}, ShapeError, "scale='big'"),
     ({"causal": True}, UnsupportedError, "causal=True"),
     ({"tie": "query"}, UnsupportedError, "tie='query'"),
+    ({"reach_bias": torch.zeros(8, 1)}, UnsupportedError, "reach_bias is given with tie='block'"),
+    (
+        {"reach_bias": torch.zeros(7, 1), "tie": "key"},
+        ShapeError,
+        "reach_bias has shape [7, 1]: give [Q, H or 1] with 8 pairs",
+    ),
     ({"tree": None}, ShapeError, "NoneType"),
     ({"tree": torch.zeros(2, 6).long()}, ShapeError, "Tensor"),
     ({"tree": Data(x=torch.randn(4, 2))}, ShapeError, "Data"),

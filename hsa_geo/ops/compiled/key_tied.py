@@ -74,6 +74,8 @@ def _scores(x: KeyInput) -> ReachScores:
         pos=rows(x.query.new_empty(0, heads, 0) if x.pos is None else x.pos),
         bias=given(x.bias),
         bias_heads=1 if x.bias is None else x.bias.size(1),
+        reach=given(x.reach_bias),
+        reach_heads=1 if x.reach_bias is None else x.reach_bias.size(1),
         mask=given(pairs),
         own_mask=given(leaves),
         heads=heads,
@@ -139,7 +141,7 @@ def backward(
 
     Returns:
         Gradients of ``query``, ``own``, ``value``, ``mean_key``, ``key_term``, ``mean_value``,
-        ``pos`` and ``bias``; that of the bias is ``[pairs, H]``.
+        ``pos``, ``bias`` and ``reach_bias``; those of the biases are of all heads.
     """
     lists, heads = _lists(plan), x.own.size(1)
     new = partial(empty, x.own)
@@ -148,6 +150,7 @@ def backward(
     to_term = torch.zeros(x.key_term.shape, dtype=x.own.dtype)
     to_pos = None if x.pos is None else torch.zeros(x.pos.shape, dtype=x.own.dtype)
     to_bias = None if x.bias is None else x.own.new_zeros(len(x.bias), heads)
+    to_reach = None if x.reach_bias is None else x.own.new_zeros(len(x.reach_bias), heads)
     nothing = flat(x.own.new_empty(0))
     to = ReachAdjoints(
         out=rows(grad),
@@ -159,6 +162,7 @@ def backward(
         term=flat(to_term),
         pos=nothing if to_pos is None else flat(to_pos),
         bias=nothing if to_bias is None else flat(to_bias),
+        reach=nothing if to_reach is None else flat(to_reach),
     )
     tensors = (rows(x.query), rows(x.mean_key), rows(x.mean_value), lists, _scores(x))
     lse = flat(log_z)
@@ -170,4 +174,4 @@ def backward(
     if bool(alone.any()):
         kept = grad if x.mask is None else grad * x.mask[1][..., None]
         to_leaf[alone], to_q[alone], to_own[alone] = kept[alone], 0, grad_z[alone]
-    return to_q, to_own, to_leaf, to_key, to_term, to_value, to_pos, to_bias
+    return to_q, to_own, to_leaf, to_key, to_term, to_value, to_pos, to_bias, to_reach

@@ -67,6 +67,8 @@ class ReachScores(NamedTuple):
         pos: Position embeddings by slot.
         bias: ``[pairs, H or 1]`` by public pair.
         bias_heads: 1 or H.
+        reach: ``[Q, H or 1]``, bias of each leaf and what it reaches.
+        reach_heads: 1 or H.
         mask: ``[Q, H]``, factor of the weights.
         own_mask: ``[N, H]``, factor of the weight of a leaf on itself.
         heads: Number of heads H.
@@ -78,6 +80,8 @@ class ReachScores(NamedTuple):
     pos: Rows
     bias: Array
     bias_heads: int
+    reach: Array
+    reach_heads: int
     mask: Array
     own_mask: Array
     heads: int
@@ -90,7 +94,8 @@ class ReachAdjoints(NamedTuple):
         out: Gradient of the outputs, by row.
         lse: ``[N, H]``, gradient of the log-sum-exps.
         q: ``[N, H, D]``; own: ``[N, H]``; key: ``[S, H, D]``; value: ``[S, H, Dv]``;
-            term: ``[S, H]``; pos: ``[S, H, P]`` or empty; bias: ``[pairs, H]`` or empty.
+            term: ``[S, H]``; pos: ``[S, H, P]`` or empty; bias: ``[pairs, H]`` or empty;
+            reach: ``[Q, H]`` or empty.
     """
 
     out: Rows
@@ -102,6 +107,7 @@ class ReachAdjoints(NamedTuple):
     term: Array
     pos: Array
     bias: Array
+    reach: Array
 
 
 @jit
@@ -155,6 +161,12 @@ def leaf_terms(
             if j != rank:
                 s[j] += x.bias[at]
                 at += x.bias_heads
+    if x.reach.size > 0:
+        at = lists.row_ptr[row] * x.reach_heads + (h if x.reach_heads > 1 else 0)
+        for j in range(lists.ptr[g + 1] - first):
+            if j != rank:
+                s[j] += x.reach[at]
+                at += x.reach_heads
     s[rank] = x.own[row * x.heads + h]
 
 
@@ -324,6 +336,12 @@ def reach_backward(
                         to_keys[j * dim + d] += a * query[d]
                     for d in range(dim_v):
                         to_values[j * dim_v + d] += b * grad[d]
+                if to.reach.size > 0:
+                    at = lists.row_ptr[row] * x.heads + h
+                    for j in range(n):
+                        if j != rank:
+                            to.reach[at] = ds[j]
+                            at += x.heads
                 if to.pos.size > 0 or to.bias.size > 0:
                     spread(ds, lists, x, g, row, h, to.pos, to.bias)
             for j in range(n):
