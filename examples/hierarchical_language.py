@@ -114,7 +114,7 @@ def compare_models(args: argparse.Namespace, console: Console) -> None:
     folds = range(1 if args.quick else min(args.run_folds or args.folds, args.folds))
     seeds = range(1 if args.quick else args.seeds or task.seeds)
     pair_seeds = range(1 if args.quick else args.pair_seeds or len(seeds))
-    names = args.models or [*MODELS, "tfidf", f"{args.features}_mean"]
+    names = args.models or [*MODELS, "tfidf", f"{args.features.removesuffix('_words')}_mean"]
     if args.ablations:
         names = [*names, *(name for name in ABLATIONS if name not in names)]
     # Fetched, built and featurised once, before several processes want it.

@@ -16,7 +16,8 @@ from hsa_geo.datasets import GloVe, MiniLM, make_token_features, with_features
 from hsa_geo.datasets.text_trees import TextTrees
 from hsa_geo.nn import LinearFeatures, WordEmbedding
 
-FEATURES = ("glove", "minilm")
+#: Frozen GloVe; frozen MiniLM; the latter and learned vectors of words, which start small.
+FEATURES = ("glove", "minilm", "minilm_words")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Corpus:
             options["hierarchy"] = hierarchy
         make = getattr(datasets, what.dataset)
         dataset = make(root / make.file_name, options=options, log=log)
-        if features == "minilm":
+        if features.startswith("minilm"):
             dataset = with_features(dataset, features_folder(root, what))
         trees = [dataset[i] for i in range(len(dataset))]
         for tree in trees:  # not needed any more, and long
@@ -111,9 +112,12 @@ class Corpus:
 
     def encoder(self, channels: int, word_dropout: float) -> dict[str, nn.Module]:
         """A fresh encoder of the words, for a SignalClassifier."""
-        if self.features == "minilm":
-            return {"token": LinearFeatures(384, channels, norm=True)}
         words = self.dataset.vocabulary
+        if self.features.startswith("minilm"):
+            encoders: dict[str, nn.Module] = {"token": LinearFeatures(384, channels, norm=True)}
+            if self.features == "minilm_words":
+                encoders["word"] = WordEmbedding(len(words), channels, dropout=word_dropout)
+            return encoders
         table, _ = GloVe(self.root / "glove").vectors(words)
         table = table / table.square().mean().sqrt()  # of size one, as a linear layer expects
         return {"word": WordEmbedding(len(words), channels, table, dropout=word_dropout)}
@@ -133,7 +137,7 @@ def prepare(
     Args:
         root: Where data are kept.
         task: Of :data:`TASKS`.
-        features: ``"glove"`` or ``"minilm"``.
+        features: One of :data:`FEATURES`.
         hierarchies: Those that are used.
         tokens: Whether MiniLM's features are used besides.
 
@@ -141,7 +145,7 @@ def prepare(
         The documents with their given hierarchy.
     """
     what = TASKS[task]
-    if tokens or features == "minilm":
+    if tokens or features.startswith("minilm"):
         make = getattr(datasets, what.dataset)
         dataset = make(root / make.file_name, options=dict(what.options), log=True)
         make_token_features(dataset, MiniLM(root / "minilm"), features_folder(root, what))
