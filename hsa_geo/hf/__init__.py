@@ -17,6 +17,7 @@ Example:
 """
 
 from hsa_geo.hf.choose import Choice, Option, choose_layers, measure_layers
+from hsa_geo.hf.given import given_trees, token_tree
 from hsa_geo.hf.hierarchies import Flat, Sentences, Squares, Windows, sentence_ends
 from hsa_geo.hf.replace import load_replaced, replace_attention, restore_attention
 
@@ -28,9 +29,11 @@ __all__ = [
     "Squares",
     "Windows",
     "choose_layers",
+    "given_trees",
     "load_replaced",
     "measure_layers",
     "replace_attention",
     "restore_attention",
     "sentence_ends",
+    "token_tree",
 ]

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Batch as Forest
 
 from hsa_geo.data.plan import TreePlan
+from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.hf.hierarchies import Hierarchy, Sentences
 from hsa_geo.hf.labels import Tokens, plan_from_labels
@@ -71,6 +73,9 @@ class Plans:
         inputs: ``input_ids [B, L]`` of the pass that runs, or None.
         pixels: Height and width of its pictures, or None.
         now: What has been made for the pass that runs.
+        kept: Plans of batches that came before.
+        given: Trees over the tokens, instead of the hierarchy; see
+            :func:`~hsa_geo.hf.given_trees`.
     """
 
     hierarchy: Hierarchy
@@ -80,6 +85,7 @@ class Plans:
     pixels: tuple[int, int] | None = None
     now: Batch | None = None
     kept: OrderedDict[Any, TreePlan] = field(default_factory=OrderedDict)
+    given: list[SignalTree] | None = None
 
     def begin(self, inputs: Any, pixels: Any) -> None:
         """A forward pass begins with these ids or pictures."""
@@ -126,20 +132,40 @@ class Plans:
                 f"input_ids of {list(ids.shape)} went in, but the layers see {[size, length]} "
                 "tokens: this model changes their number, which hierarchies do not follow."
             )
+        place = torch.arange(length, device=device).expand(size, length)
+        place = place.reshape(-1) if valid is None else place[valid]
+        if self.given is not None:
+            plan = self._given(self.given, valid, size, length, device)
+            return Batch(valid, plan, place)
         special = self._special(ids, valid, size, length, device)
         key: tuple[Any, ...] = (size, length, device, _bytes(valid), _bytes(special), self.pixels)
         if isinstance(self.hierarchy, Sentences):
             key += (_bytes(ids),)
-        plan = self.kept.get(key)
-        if plan is None:
-            plan = self._plan(ids, valid, special, size, length, device)
-            self.kept[key] = plan
+        if key not in self.kept:
+            self.kept[key] = self._plan(ids, valid, special, size, length, device)
             while len(self.kept) > _KEPT:
                 self.kept.popitem(last=False)
-        else:
-            self.kept.move_to_end(key)
-        place = torch.arange(length, device=device).expand(size, length)
-        return Batch(valid, plan, place.reshape(-1) if valid is None else place[valid])
+        self.kept.move_to_end(key)
+        plan = self.kept[key]
+        return Batch(valid, plan, place)
+
+    @staticmethod
+    def _given(
+        trees: list[SignalTree],
+        valid: Tensor | None,
+        size: int,
+        length: int,
+        device: torch.device,
+    ) -> TreePlan:
+        """The plan of given trees."""
+        counts = [length] * size if valid is None else valid.sum(1).tolist()
+        leaves = [tree.num_leaves for tree in trees]
+        if leaves != counts:
+            raise ShapeError(
+                f"the given trees have {leaves} leaves, but the texts {counts} tokens: give a tree "
+                "for each text, with a leaf for each of its tokens that is no padding."
+            )
+        return Forest.from_data_list(trees).plan.to(device)
 
     def _special(
         self, ids: Tensor | None, valid: Tensor | None, size: int, length: int, device: torch.device
