@@ -61,6 +61,13 @@ class Batch:
         x = x.transpose(1, 2)
         return x.flatten(0, 1) if self.valid is None else x[self.valid]
 
+    def padded(self, x: Tensor, size: int, length: int) -> Tensor:
+        """Rows ``[N, H, D]`` to ``[B, L, H, D]``, zeros at padding."""
+        if self.valid is not None:
+            full = x.new_zeros(size * length, *x.shape[1:])
+            x = full.index_copy(0, self.valid.flatten().nonzero().squeeze(1), x)
+        return x.view(size, length, *x.shape[1:])
+
 
 @dataclass
 class Plans:

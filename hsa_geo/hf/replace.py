@@ -16,16 +16,22 @@ from hsa_geo.ops.attention import hsa_attention
 from hsa_geo.ops.inputs import TIES
 from hsa_geo.ops.weights import attention_matrix
 
-__all__ = ["load_replaced", "replace_attention", "restore_attention"]
+__all__ = ["Hierarchical", "load_replaced", "replace_attention", "restore_attention"]
 
 
-class _Hierarchical:
-    """The handler of replaced layers."""
+class Hierarchical:
+    """The handler of replaced layers.
+
+    Args:
+        plans: Makes the trees.
+        tie: ``"block"`` or ``"key"``.
+    """
 
     def __init__(self, plans: Plans, tie: str) -> None:
         self.plans, self.tie = plans, tie
 
     def begin(self, ids: Any, pixels: Any) -> None:
+        """The model is about to run."""
         self.plans.begin(ids, pixels)
 
     @torch.compiler.disable
@@ -42,20 +48,18 @@ class _Hierarchical:
         position_bias: Tensor | None = None,
         **_: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        size, heads, length, _dim = query.shape
+        """Attend; ``[B, H, L, D]`` to ``[B, L, H, D]``."""
+        size, _heads, length, _dim = query.shape
         batch = self.plans.batch(attention_mask, size, length, query.device)
         q, k, v = batch.rows(query), batch.rows(key), batch.rows(value)
         options: dict[str, Any] = {"tie": self.tie, "scale": scaling}
         options |= batch.bias(position_bias, self.tie)
         out = hsa_attention(q, k, v, batch.plan, dropout=dropout, **options)
-        if batch.valid is not None:  # padding gets zeros
-            full = out.new_zeros(size * length, heads, out.size(-1))
-            out = full.index_copy(0, batch.valid.flatten().nonzero().squeeze(1), out)
         theta = None
         if weights:
             theta = attention_matrix(q, k, batch.plan, **options)
             theta = _padded(theta, batch.valid, size, length)
-        return out.view(size, length, heads, -1), theta
+        return batch.padded(out, size, length), theta
 
 
 def replace_attention(
@@ -141,7 +145,7 @@ def replace_attention(
 
     restore_attention(model)
     plans = Plans(hierarchy, tuple(setting["special_ids"]), layers_of.patch_size)
-    layers_of.intercept(numbers, _Hierarchical(plans, tie))
+    layers_of.intercept(numbers, Hierarchical(plans, tie))
     model.config.hsa_attention = setting
     return model
 
