@@ -95,26 +95,26 @@ def main() -> int:
     return exit_code(every)
 
 
-def named(variant: str, rate: float | None, task: str) -> str:
+def named(variant: str, rate: float | None, task: str, settings: Settings) -> str:
     """What a job of a variant and a learning rate is called: its name alone at the usual rate."""
-    usual = settings_of(task, VARIANTS[variant], Settings()).lr
+    usual = settings_of(task, VARIANTS[variant], settings).lr
     return variant if rate is None or rate == usual else f"{variant}@{rate:g}"
 
 
-def rate_of(job: str, task: str) -> float:
+def rate_of(job: str, task: str, settings: Settings) -> float:
     """The learning rate of what :func:`named` gave."""
     variant, _, rate = job.partition("@")
-    return float(rate or settings_of(task, VARIANTS[variant], Settings()).lr)
+    return float(rate or settings_of(task, VARIANTS[variant], settings).lr)
 
 
 def compare_models(args: argparse.Namespace, console: Console) -> None:
     """Run what has not been run, print the tables and write the report."""
     begin = time.perf_counter()
-    settings, task = Settings(), TASKS[args.task]
+    settings, task = Settings(**FEATURES[args.features]), TASKS[args.task]
     folds = range(1 if args.quick else min(args.run_folds or args.folds, args.folds))
     seeds = range(1 if args.quick else args.seeds or task.seeds)
     pair_seeds = range(1 if args.quick else args.pair_seeds or len(seeds))
-    names = args.models or [*MODELS, "tfidf", f"{args.features.removesuffix('_words')}_mean"]
+    names = args.models or [*MODELS, "tfidf", f"{args.features}_mean"]
     if args.ablations:
         names = [*names, *(name for name in ABLATIONS if name not in names)]
     # Fetched, built and featurised once, before several processes want it.
@@ -139,7 +139,7 @@ def compare_models(args: argparse.Namespace, console: Console) -> None:
 
     rates = args.rates or [None]
     tried = {
-        name: list(dict.fromkeys(named(name, rate, args.task) for rate in rates))
+        name: list(dict.fromkeys(named(name, rate, args.task, settings) for rate in rates))
         for name in names
         if name in VARIANTS
     }
@@ -184,7 +184,7 @@ def compare_models(args: argparse.Namespace, console: Console) -> None:
         "folds": [len(folds), args.folds],
         "seeds of HSA and flat attention": list(pair_seeds),
         "settings": asdict(settings) | dict(task.settings),
-        "rates": {name: rate_of(job, args.task) for name, job in best.items()},
+        "rates": {name: rate_of(job, args.task, settings) for name, job in best.items()},
         "equivalence": verdict,
         "seconds": time.perf_counter() - begin,
     }

@@ -174,11 +174,10 @@ class Counter:
         self.flat = self.tied = 0
         self.seconds = 0.0
 
-    def see(self, query: torch.Tensor, mask: torch.Tensor | None) -> None:
+    def see(self, key: torch.Tensor, mask: torch.Tensor | None) -> None:
         """Count a batch, from what its first layer sees."""
         begin = time.perf_counter()
-        size, _, length, _ = query.shape
-        plan = self.plans.batch(mask, size, length, query.device).plan
+        plan = self.plans.batch(mask, key).plan
         self.tied += count_pairs(plan, tie=self.tie)
         self.flat += int(plan.count[: plan.num_trees].square().sum())
         self.seconds += time.perf_counter() - begin
@@ -201,7 +200,7 @@ class _Dispatch:
     ) -> Any:
         number = self.number[id(module)]
         if number == 0:
-            self.counter.see(query, mask)
+            self.counter.see(key, mask)
         return self.handlers[number](module, query, key, value, mask, **more)
 
 

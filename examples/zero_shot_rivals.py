@@ -60,7 +60,7 @@ class Rival:
     ) -> tuple[Tensor, None]:
         """Attend; ``[B, H, L, D]`` to ``[B, L, H, D]``."""
         size, _heads, length, _dim = query.shape
-        batch = self.plans.batch(attention_mask, size, length, query.device)
+        batch = self.plans.batch(attention_mask, key)
         tensors = (batch.rows(x) for x in (query, key, value))
         bias = _bias(self.kind, batch.plan).to(query.dtype)
         out = hsa_attention(*tensors, batch.plan, tie="key", reach_bias=bias, scale=scaling)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from hsa_geo.errors import ShapeError
+from hsa_geo.hf.clusters import Clusters
 from hsa_geo.hf.hierarchies import Flat, Hierarchy, hierarchy_from
 from hsa_geo.hf.intercept import Layers, default_special_ids, original_attention
 from hsa_geo.hf.plans import Batch, Plans
@@ -245,9 +246,9 @@ class _Probe:
         **options: Any,
     ) -> Any:
         number = self.layers.modules.index(module)
-        size, heads, length, dim = query.shape
+        _size, heads, _length, dim = query.shape
         scale, relative = options.get("scaling"), options.get("position_bias")
-        flat = self.flat.batch(attention_mask, size, length, query.device)
+        flat = self.flat.batch(attention_mask, key)
         q, k = flat.rows(query), flat.rows(key)
         leaves = flat.plan.count[: flat.plan.num_trees].to(q.dtype)  # of each text
 
@@ -259,9 +260,12 @@ class _Probe:
         self.tokens[number] += len(q)
         self.flat_flops[number] += flat_cost(flat.plan, heads, dim).total
         for i, ((_, tie), plans) in enumerate(zip(self.kinds, self.plans)):
-            batch = plans.batch(attention_mask, size, length, query.device)
+            batch = plans.batch(attention_mask, key)
             self.kl[number][i] += energy(batch, tie) - base
             self.flops[number][i] += attention_cost(batch.plan, heads, dim, tie=tie).total
+            if isinstance(plans.hierarchy, Clusters):
+                lengths = leaves.long().tolist()
+                self.flops[number][i] += plans.hierarchy.flops(lengths, heads * dim)
         options.pop("weights", None)
         return original_attention(module)(module, query, key, value, attention_mask, **options)
 

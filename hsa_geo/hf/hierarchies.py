@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from hsa_geo.errors import ShapeError, UnsupportedError
-from hsa_geo.hf.labels import Tokens, grid_labels, runs, window_labels
+from hsa_geo.hf.clusters import Clusters
+from hsa_geo.hf.labels import Tokens, grid_labels, runs, several_runs, window_labels
 
-__all__ = ["Flat", "Hierarchy", "Sentences", "Squares", "Windows", "hierarchy_from"]
+__all__ = ["Clusters", "Flat", "Hierarchy", "Sentences", "Squares", "Windows", "hierarchy_from"]
 
 
 class Hierarchy(Protocol):
@@ -182,16 +183,6 @@ class Squares:
         return grid_labels(row, number % columns, tokens.text, self.window)
 
 
-def several_runs(tokens: Tokens, group: Tensor) -> list[Tensor]:
-    """A level of the runs of texts that have more than one, such as the two of a pair."""
-    inside = group >= 0
-    value, place = torch.unique(group[inside], return_inverse=True)
-    of = torch.empty_like(value)
-    of[place] = tokens.text[inside]
-    many = (torch.bincount(of, minlength=tokens.num_texts) > 1)[tokens.text]
-    return [torch.where(many, group, -1)] if bool((many & inside).any()) else []
-
-
 def sentence_ends(tokenizer: Any, marks: Sequence[str] = (".", "!", "?")) -> tuple[int, ...]:
     """Ids of the tokens that end a sentence, for :class:`Sentences`.
 
@@ -223,6 +214,7 @@ _KINDS: dict[str, type[Any]] = {
     "windows": Windows,
     "sentences": Sentences,
     "squares": Squares,
+    "clusters": Clusters,
 }
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hsa_geo.data.plan import TreePlan
 
-__all__ = ["Tokens", "grid_labels", "plan_from_labels", "runs", "window_labels"]
+__all__ = ["Tokens", "grid_labels", "plan_from_labels", "runs", "several_runs", "window_labels"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,31 @@ def runs(tokens: Tokens) -> Tensor:
     starts = ordinary.clone()
     starts[1:] &= ~ordinary[:-1] | (tokens.text[1:] != tokens.text[:-1])
     return torch.where(ordinary, starts.cumsum(0) - 1, -1)
+
+
+def several_runs(tokens: Tokens, group: Tensor) -> list[Tensor]:
+    """A level of the runs of texts that have more than one, such as the two of a pair.
+
+    Args:
+        tokens: The tokens.
+        group: ``[N]``, run of every token, -1 for none; see :func:`runs`.
+
+    Returns:
+        No level, or one.
+
+    Example:
+        >>> special = torch.tensor([True, False, False, True, False, True])
+        >>> zero = torch.zeros(6, dtype=torch.int64)
+        >>> tokens = Tokens(zero, torch.arange(6), special, None, None, 1)
+        >>> several_runs(tokens, runs(tokens))
+        [tensor([-1,  0,  0, -1,  1, -1])]
+    """
+    inside = group >= 0
+    value, place = torch.unique(group[inside], return_inverse=True)
+    of = torch.empty_like(value)
+    of[place] = tokens.text[inside]
+    many = (torch.bincount(of, minlength=tokens.num_texts) > 1)[tokens.text]
+    return [torch.where(many, group, -1)] if bool((many & inside).any()) else []
 
 
 def window_labels(group: Tensor, window: int, levels: int | None = None) -> list[Tensor]:

@@ -13,6 +13,7 @@ from torch_geometric.data import Batch as Forest
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.hf.clusters import Clusters
 from hsa_geo.hf.hierarchies import Hierarchy, Sentences
 from hsa_geo.hf.labels import Tokens, plan_from_labels
 from hsa_geo.hf.relative import block_bias, distances, reach_bias
@@ -32,12 +33,14 @@ class Batch:
         plan: The plan over its tokens.
         place: ``[N]``, place of each token in its padded row.
         biases: What has been made of relative positions.
+        tokens: The tokens, where layers make plans of their own.
     """
 
     valid: Tensor | None
     plan: TreePlan
     place: Tensor
     biases: dict[str, Tensor] = field(default_factory=dict)
+    tokens: Tokens | None = None
 
     def bias(self, position_bias: Tensor | None, tie: str) -> dict[str, Tensor]:
         """What :func:`~hsa_geo.ops.hsa_attention` takes for relative positions.
@@ -85,7 +88,7 @@ class Plans:
             :func:`~hsa_geo.hf.given_trees`.
     """
 
-    hierarchy: Hierarchy
+    hierarchy: Hierarchy | Clusters
     special_ids: tuple[int, ...] = ()
     patch_size: tuple[int, int] | None = None
     inputs: Tensor | None = None
@@ -102,14 +105,13 @@ class Plans:
         self.pixels = (pixels.size(2), pixels.size(3)) if picture else None
 
     @torch.no_grad()
-    def batch(self, mask: Tensor | None, size: int, length: int, device: torch.device) -> Batch:
-        """The batch of the pass that runs, made by the first of its layers that asks.
+    def batch(self, mask: Tensor | None, key: Tensor) -> Batch:
+        """The batch of the pass that runs, made by the first of its layers that asks; of
+        hierarchies by content, each layer's own.
 
         Args:
             mask: The attention mask that the layer was given, or None.
-            size: Number of texts B.
-            length: Padded length L.
-            device: Where the tokens are.
+            key: The layer's keys ``[B, H, L, D]``.
 
         Returns:
             The batch.
@@ -118,9 +120,15 @@ class Plans:
             UnsupportedError: If the mask hides more than padding.
             ShapeError: If a text has no tokens at all, or the ids do not fit.
         """
+        size, _, length, _ = key.shape
         if self.now is None:
-            self.now = self._batch(valid_tokens(mask), size, length, device)
-        return self.now
+            self.now = self._batch(valid_tokens(mask), size, length, key.device)
+        now = self.now
+        if isinstance(self.hierarchy, Clusters) and now.tokens is not None:
+            labels = self.hierarchy.labels(now.tokens, now.rows(key))
+            plan = plan_from_labels(now.tokens.text, labels, size)
+            return Batch(now.valid, plan, now.place)
+        return now
 
     def _batch(self, valid: Tensor | None, size: int, length: int, device: torch.device) -> Batch:
         if valid is not None:
@@ -148,8 +156,14 @@ class Plans:
         key: tuple[Any, ...] = (size, length, device, _bytes(valid), _bytes(special), self.pixels)
         if isinstance(self.hierarchy, Sentences):
             key += (_bytes(ids),)
+        if isinstance(self.hierarchy, Clusters):  # whose plans are the layers' own
+            tokens = self._tokens(ids, valid, special, size, length, device)
+            nothing = plan_from_labels(tokens.text, [], size)
+            return Batch(valid, nothing, place, tokens=tokens)
         if key not in self.kept:
-            self.kept[key] = self._plan(ids, valid, special, size, length, device)
+            tokens = self._tokens(ids, valid, special, size, length, device)
+            labels = self.hierarchy.labels(tokens)
+            self.kept[key] = plan_from_labels(tokens.text, labels, size)
             while len(self.kept) > _KEPT:
                 self.kept.popitem(last=False)
         self.kept.move_to_end(key)
@@ -207,7 +221,7 @@ class Plans:
             return None
         return self.pixels[0] // self.patch_size[0], self.pixels[1] // self.patch_size[1]
 
-    def _plan(
+    def _tokens(
         self,
         ids: Tensor | None,
         valid: Tensor | None,
@@ -215,14 +229,14 @@ class Plans:
         size: int,
         length: int,
         device: torch.device,
-    ) -> TreePlan:
+    ) -> Tokens:
         text = torch.arange(size, device=device)[:, None].expand(size, length)
         place = torch.arange(length, device=device).expand(size, length)
 
         def some(x: Tensor) -> Tensor:  # [B, L] to [N]
             return x.reshape(-1) if valid is None else x[valid]
 
-        tokens = Tokens(
+        return Tokens(
             some(text),
             some(place),
             some(special),
@@ -230,7 +244,6 @@ class Plans:
             self._grid(),
             size,
         )
-        return plan_from_labels(tokens.text, self.hierarchy.labels(tokens), size)
 
 
 def valid_tokens(mask: Tensor | None) -> Tensor | None:

@@ -50,7 +50,7 @@ class Hierarchical:
     ) -> tuple[Tensor, Tensor | None]:
         """Attend; ``[B, H, L, D]`` to ``[B, L, H, D]``."""
         size, _heads, length, _dim = query.shape
-        batch = self.plans.batch(attention_mask, size, length, query.device)
+        batch = self.plans.batch(attention_mask, key)
         q, k, v = batch.rows(query), batch.rows(key), batch.rows(value)
         options: dict[str, Any] = {"tie": self.tie, "scale": scaling}
         options |= batch.bias(position_bias, self.tie)
@@ -85,8 +85,9 @@ def replace_attention(
         model: Of transformers.
         layers: Numbers of layers from 0, or ``"all"``. (default: those of the config)
         hierarchy: Over the tokens: :class:`~hsa_geo.hf.Windows`, :class:`~hsa_geo.hf.Sentences`,
-            :class:`~hsa_geo.hf.Squares`, :class:`~hsa_geo.hf.Flat`, or a number of tokens to a
-            window. (default: that of the config, or windows, for pictures squares, of 4)
+            :class:`~hsa_geo.hf.Squares`, :class:`~hsa_geo.hf.Clusters`,
+            :class:`~hsa_geo.hf.Flat`, or a number of tokens to a window. (default: that of the
+            config, or windows, for pictures squares, of 4)
         tie: ``"block"`` or ``"key"``, see :func:`~hsa_geo.ops.hsa_attention`. (default: that of
             the config, or ``"key"``)
         tokenizer: Says which tokens are special, beside the first and the last of a text.

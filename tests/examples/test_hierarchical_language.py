@@ -109,9 +109,9 @@ def test_the_hierarchies_that_one_may_choose_among():
 
 
 def test_jobs_of_other_rates_say_so():
-    names = [program.named("hsa", rate, "food") for rate in (None, 3e-3, 1e-3)]
+    names = [program.named("hsa", rate, "food", Settings()) for rate in (None, 3e-3, 1e-3)]
     assert names == ["hsa", "hsa", "hsa@0.001"]
-    assert [program.rate_of(name, "food") for name in names] == [3e-3, 3e-3, 1e-3]
+    assert [program.rate_of(name, "food", Settings()) for name in names] == [3e-3, 3e-3, 1e-3]
 
 
 class Longest(nn.Module):
