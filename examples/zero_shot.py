@@ -37,7 +37,7 @@ import hsa_geo
 from hsa_geo.datasets import MiniLM
 from hsa_geo.hf import Windows
 from hsa_geo.hf.intercept import Layers
-from hsa_geo.hf.plans import Plans
+from hsa_geo.hf.plans import Pass, Plans
 from hsa_geo.hf.replace import Hierarchical
 from hsa_geo.ops import count_pairs
 
@@ -144,7 +144,8 @@ def outcome(encoder: MiniLM, setting: Setting | None, texts: list[str]) -> Outco
             inner = handler_of(setting, special)
         handlers[number] = Timed(inner)
     begin = time.perf_counter()
-    with intercepted(layers, handlers, counter):
+    counted = Counted(handlers[0], counter)
+    with layers.intercepted({**handlers, 0: counted}):
         vectors = encoder.sentences(texts).numpy()
     seconds = time.perf_counter() - begin - counter.seconds
     replaced = 0 if setting is None else len(setting.layers)
@@ -174,39 +175,31 @@ class Counter:
         self.flat = self.tied = 0
         self.seconds = 0.0
 
-    def see(self, key: torch.Tensor, mask: torch.Tensor | None) -> None:
+    def see(self, state: Pass, key: torch.Tensor, mask: torch.Tensor | None) -> None:
         """Count a batch, from what its first layer sees."""
         begin = time.perf_counter()
-        plan = self.plans.batch(mask, key).plan
+        plan = state.batch(mask, key).plan
         self.tied += count_pairs(plan, tie=self.tie)
         self.flat += int(plan.count[: plan.num_trees].square().sum())
         self.seconds += time.perf_counter() - begin
 
 
-class _Dispatch:
-    """Hands every layer to its own handler."""
+class Counted:
+    """The handler of the first layer, where batches are counted, too."""
 
-    def __init__(self, layers: Layers, handlers: dict[int, Timed], counter: Counter) -> None:
-        self.number = {id(module): i for i, module in enumerate(layers.modules)}
-        self.handlers, self.counter = handlers, counter
+    def __init__(self, handler: Timed, counter: Counter) -> None:
+        self.handler, self.counter = handler, counter
 
-    def begin(self, ids: Any, pixels: Any) -> None:
-        self.counter.plans.begin(ids, pixels)
-        for handler in self.handlers.values():
-            handler.begin(ids, pixels)
+    def begin(self, ids: Any, pixels: Any) -> Any:
+        """The model is about to run."""
+        return self.counter.plans.begin(ids, pixels), self.handler.begin(ids, pixels)
 
     def __call__(
-        self, module: Any, query: Any, key: Any, value: Any, mask: Any, **more: Any
+        self, state: Any, module: Any, query: Any, key: Any, *more: Any, **options: Any
     ) -> Any:
-        number = self.number[id(module)]
-        if number == 0:
-            self.counter.see(key, mask)
-        return self.handlers[number](module, query, key, value, mask, **more)
-
-
-def intercepted(layers: Layers, handlers: dict[int, Timed], counter: Counter) -> Any:
-    """Within this context every layer has its handler."""
-    return layers.intercepted(_Dispatch(layers, handlers, counter))
+        """Count, and attend."""
+        self.counter.see(state[0], key, more[1])
+        return self.handler(state[1], module, query, key, *more, **options)
 
 
 def fitted(x: np.ndarray, y: np.ndarray, check: np.ndarray, truth: np.ndarray) -> Any:

@@ -24,7 +24,7 @@ from torch import Tensor
 from hsa_geo.data import TreePlan
 from hsa_geo.hf.hierarchies import Hierarchy
 from hsa_geo.hf.intercept import Handler, original_attention
-from hsa_geo.hf.plans import Plans
+from hsa_geo.hf.plans import Pass, Plans
 from hsa_geo.ops import hsa_attention
 
 RIVALS = ("local", "pooled")
@@ -44,12 +44,13 @@ class Rival:
             raise ValueError(f"there is no rival {kind!r}: use one of {', '.join(RIVALS)}.")
         self.kind, self.plans = kind, Plans(hierarchy, tuple(special_ids))
 
-    def begin(self, ids: Any, pixels: Any) -> None:
+    def begin(self, ids: Any, pixels: Any) -> Pass:
         """The model is about to run."""
-        self.plans.begin(ids, pixels)
+        return self.plans.begin(ids, pixels)
 
     def __call__(
         self,
+        state: Pass,
         module: Any,
         query: Tensor,
         key: Tensor,
@@ -60,7 +61,7 @@ class Rival:
     ) -> tuple[Tensor, None]:
         """Attend; ``[B, H, L, D]`` to ``[B, L, H, D]``."""
         size, _heads, length, _dim = query.shape
-        batch = self.plans.batch(attention_mask, key)
+        batch = state.batch(attention_mask, key)
         tensors = (batch.rows(x) for x in (query, key, value))
         bias = _bias(self.kind, batch.plan).to(query.dtype)
         out = hsa_attention(*tensors, batch.plan, tie="key", reach_bias=bias, scale=scaling)
@@ -87,16 +88,15 @@ class Timed:
     def __init__(self, handler: Handler | None = None) -> None:
         self.handler, self.seconds = handler, 0.0
 
-    def begin(self, ids: Any, pixels: Any) -> None:
+    def begin(self, ids: Any, pixels: Any) -> Any:
         """The model is about to run."""
-        if self.handler is not None:
-            self.handler.begin(ids, pixels)
+        return None if self.handler is None else self.handler.begin(ids, pixels)
 
-    def __call__(self, module: Any, *tensors: Any, **options: Any) -> Any:
+    def __call__(self, state: Any, module: Any, *tensors: Any, **options: Any) -> Any:
         """Attend, and add up the time."""
         begin = perf_counter()
         if self.handler is not None:
-            out = self.handler(module, *tensors, **options)
+            out = self.handler(state, module, *tensors, **options)
         else:
             options.pop("weights", None)
             out = original_attention(module)(module, *tensors, **options)

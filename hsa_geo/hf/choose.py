@@ -12,7 +12,8 @@ their way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +24,10 @@ from hsa_geo.errors import ShapeError
 from hsa_geo.hf.clusters import Clusters
 from hsa_geo.hf.hierarchies import Flat, Hierarchy, hierarchy_from
 from hsa_geo.hf.intercept import Layers, default_special_ids, original_attention
-from hsa_geo.hf.plans import Batch, Plans
+from hsa_geo.hf.plans import Batch, Pass, Plans
 from hsa_geo.ops.attention import tree_energy
 from hsa_geo.ops.flops import attention_cost, flat_cost
+from hsa_geo.ops.inputs import is_number
 
 __all__ = ["Choice", "Option", "choose_layers", "measure_layers"]
 
@@ -75,7 +77,7 @@ class Choice:
 
 def measure_layers(
     model: Any,
-    batches: Iterable[dict[str, Any]],
+    batches: Iterable[Mapping[str, Any]] | Mapping[str, Any],
     hierarchies: Sequence[Any] = (4, 8, 16),
     ties: Sequence[str] = ("key",),
     *,
@@ -85,8 +87,8 @@ def measure_layers(
 
     Args:
         model: An encoder of transformers, not replaced.
-        batches: Inputs of the model, such as a tokenizer's; a few hundred texts of the lengths
-            that matter are enough.
+        batches: Inputs of the model, such as a tokenizer's, one or many; a few hundred texts of
+            the lengths that matter are enough.
         hierarchies: As :func:`~hsa_geo.hf.replace_attention` takes them.
             (default: windows of 4, 8 and 16)
         ties: ``"block"``, ``"key"`` or both. (default: ``("key",)``)
@@ -108,22 +110,32 @@ def measure_layers(
         >>> len(options), min(option.kl for option in options) >= 0
         (6, True)
     """
+    if isinstance(batches, Mapping):
+        batches = [batches]
+    if not isinstance(hierarchies, Sequence) or not isinstance(ties, Sequence):
+        raise ShapeError(f"hierarchies={hierarchies!r} and ties={ties!r}: give lists of them.")
     chosen = [hierarchy_from(spec) for spec in hierarchies]
     if not chosen or not ties:
         raise ShapeError("hierarchies=[] or ties=[] leaves nothing to measure: give at least one.")
     ids = default_special_ids(model.config) if special_ids is None else special_ids
     layers = Layers.of(model)
     probe = _Probe(layers, [(h, tie) for h in chosen for tie in ties], tuple(ids))
-    before = model.training
+    before = {module: module.training for module in model.modules()}
     seen = 0
     with layers.intercepted(probe), torch.no_grad():
         model.eval()
         try:
             for batch in batches:
+                if not isinstance(batch, Mapping):
+                    raise ShapeError(
+                        f"batches holds a {type(batch).__name__}: give inputs of the model by "
+                        "name, such as {'input_ids': ids}, in a list."
+                    )
                 model(**batch)
                 seen += 1
         finally:
-            model.train(before)
+            for module, mode in before.items():
+                module.training = mode
     if not seen:
         raise ShapeError("batches holds none: give some inputs of the model.")
     return probe.options()
@@ -131,7 +143,7 @@ def measure_layers(
 
 def choose_layers(
     model: Any,
-    batches: Iterable[dict[str, Any]],
+    batches: Iterable[Mapping[str, Any]] | Mapping[str, Any],
     hierarchies: Sequence[Any] = (4, 8, 16),
     ties: Sequence[str] = ("key",),
     *,
@@ -171,6 +183,9 @@ def choose_layers(
         raise ShapeError(
             f"max_flops={max_flops} and max_kl={max_kl}: give one budget, and not both."
         )
+    budget = max_kl if max_flops is None else max_flops
+    if not is_number(budget) or not math.isfinite(float(budget)) or budget < 0:  # type: ignore
+        raise ShapeError(f"a budget of {budget!r}: give a number of at least 0.")
     options = measure_layers(model, batches, hierarchies, ties, special_ids=special_ids)
     by_layer: dict[int, list[Option]] = {}
     for option in options:
@@ -184,12 +199,17 @@ def choose_layers(
         at_kl, at_flops = 0.0, some[0].flat_flops
         for option in _hull(some):
             price = (option.kl - at_kl) / max(at_flops - option.flops, 1)
-            steps.append((price, option.layer, option, option.kl - at_kl))
+            steps.append((price, option.kl, option, option.kl - at_kl))
             at_kl, at_flops = option.kl, option.flops
     taken: dict[int, Option] = {}
+    closed: set[int] = set()  # layers a step of which did not fit, so that none behind it may come
     kl, flops = 0.0, flat
-    for _, layer, option, more in sorted(steps, key=lambda step: (step[0], step[3])):
-        if flops <= limit or (max_kl is not None and kl + more > max_kl):
+    for _, _, option, more in sorted(steps, key=lambda step: step[:2]):
+        layer = option.layer
+        if flops <= limit or layer in closed:
+            continue
+        if max_kl is not None and kl + more > max_kl:
+            closed.add(layer)
             continue
         flops += option.flops - (taken[layer].flops if layer in taken else option.flat_flops)
         kl += more
@@ -232,12 +252,12 @@ class _Probe:
         self.flat_flops = [0] * len(layers.modules)
         self.tokens = [0] * len(layers.modules)
 
-    def begin(self, ids: Any, pixels: Any) -> None:
-        for plans in (*self.plans, self.flat):
-            plans.begin(ids, pixels)
+    def begin(self, ids: Any, pixels: Any) -> list[Pass]:
+        return [plans.begin(ids, pixels) for plans in (self.flat, *self.plans)]
 
     def __call__(
         self,
+        state: list[Pass],
         module: Any,
         query: Tensor,
         key: Tensor,
@@ -248,7 +268,7 @@ class _Probe:
         number = self.layers.modules.index(module)
         _size, heads, _length, dim = query.shape
         scale, relative = options.get("scaling"), options.get("position_bias")
-        flat = self.flat.batch(attention_mask, key)
+        flat = state[0].batch(attention_mask, key)
         q, k = flat.rows(query), flat.rows(key)
         leaves = flat.plan.count[: flat.plan.num_trees].to(q.dtype)  # of each text
 
@@ -259,13 +279,13 @@ class _Probe:
         base = energy(flat, "block")
         self.tokens[number] += len(q)
         self.flat_flops[number] += flat_cost(flat.plan, heads, dim).total
-        for i, ((_, tie), plans) in enumerate(zip(self.kinds, self.plans)):
-            batch = plans.batch(attention_mask, key)
+        for i, ((hierarchy, tie), one) in enumerate(zip(self.kinds, state[1:])):
+            batch = one.batch(attention_mask, key)
             self.kl[number][i] += energy(batch, tie) - base
             self.flops[number][i] += attention_cost(batch.plan, heads, dim, tie=tie).total
-            if isinstance(plans.hierarchy, Clusters):
+            if isinstance(hierarchy, Clusters):
                 lengths = leaves.long().tolist()
-                self.flops[number][i] += plans.hierarchy.flops(lengths, heads * dim)
+                self.flops[number][i] += hierarchy.flops(lengths, heads * dim)
         options.pop("weights", None)
         return original_attention(module)(module, query, key, value, attention_mask, **options)
 

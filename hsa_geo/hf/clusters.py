@@ -47,7 +47,8 @@ class Clusters:
     window: int = 4
 
     def __post_init__(self) -> None:
-        if not isinstance(self.window, int) or self.window < 2 or self.window & (self.window - 1):
+        window = self.window
+        if type(window) is not int or not 2 <= window <= 2**30 or window & (window - 1):
             raise ShapeError(f"window={self.window!r}: give a power of two, such as 4.")
 
     @torch.no_grad()

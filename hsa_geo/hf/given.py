@@ -38,7 +38,8 @@ def token_tree(tree: SignalTree, offsets: Any) -> SignalTree:
         A tree of N leaves in the order of the tokens.
 
     Raises:
-        ShapeError: If the tree has no spans, or ``offsets`` has another shape.
+        ShapeError: If the tree has no spans, or ``offsets`` has another shape or is that of two
+            texts.
 
     Example:
         >>> from hsa_geo.builders import from_text
@@ -53,10 +54,22 @@ def token_tree(tree: SignalTree, offsets: Any) -> SignalTree:
             "the tree has no tree_span [M, 2], which characters its nodes cover: build it with "
             "from_text."
         )
-    token = np.asarray(offsets, dtype=np.int64)
+    try:
+        token = np.asarray(offsets, dtype=np.int64)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(
+            f"offsets are no pairs of whole numbers ({error}): give [N, 2], the characters of each "
+            "token."
+        ) from error
     if token.ndim != 2 or token.shape[1] != 2 or not len(token):
         raise ShapeError(
             f"offsets has shape {list(token.shape)}: give [N, 2], the characters of each token."
+        )
+    begins = token[token[:, 0] < token[:, 1], 0]
+    if (np.diff(begins) < 0).any():
+        raise ShapeError(
+            "offsets go back to the beginning, as those of a pair of texts do: give a tree and the "
+            "offsets of each text by itself."
         )
     span = spans.cpu().numpy()
     count, leaves = len(span), tree.num_leaves
@@ -104,7 +117,8 @@ def given_trees(model: Any, trees: Sequence[SignalTree]) -> Iterator[None]:
 
     Raises:
         UnsupportedError: If no layer of the model is replaced.
-        ShapeError: When the model runs, if the numbers of texts or of tokens differ.
+        ShapeError: If ``trees`` is no list of trees; when the model runs, if the numbers of texts
+            or of tokens differ.
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -117,14 +131,19 @@ def given_trees(model: Any, trees: Sequence[SignalTree]) -> Iterator[None]:
         torch.Size([1, 5, 8])
     """
     layers = Layers.of(model)
-    plans = getattr(layers.base.__dict__.get("_hsa_begin"), "plans", None)
-    if plans is None:
+    handlers = layers.base.__dict__.get("_hsa_handlers", [])
+    every = [plans for handler in handlers if (plans := getattr(handler, "plans", None))]
+    if not every:
         raise UnsupportedError(
             "no layer of the model is replaced: replace_attention(model, layers=[...]) first."
         )
-    before = plans.given
-    plans.given = list(trees)
+    if isinstance(trees, SignalTree) or not all(isinstance(tree, SignalTree) for tree in trees):
+        raise ShapeError(f"trees={trees!r}: give a list of SignalTrees, one for each text.")
+    before = [plans.given for plans in every]
+    for plans in every:
+        plans.given = list(trees)
     try:
         yield
     finally:
-        plans.given = before
+        for plans, old in zip(every, before):
+            plans.given = old

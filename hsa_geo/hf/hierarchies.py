@@ -20,6 +20,15 @@ from hsa_geo.hf.labels import Tokens, grid_labels, runs, several_runs, window_la
 __all__ = ["Clusters", "Flat", "Hierarchy", "Sentences", "Squares", "Windows", "hierarchy_from"]
 
 
+#: Largest window, and largest id of a token.
+_MOST = 2**31
+
+
+def _check_window(window: object, why: str) -> None:
+    if type(window) is not int or not 2 <= window < _MOST:
+        raise ShapeError(f"window={window!r}: {why}, and at most {_MOST - 1}.")
+
+
 class Hierarchy(Protocol):
     """Anything that labels tokens; a dataclass of plain values, so that a config can hold it."""
 
@@ -68,8 +77,9 @@ class Windows:
     special: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.window, int) or self.window < 2:
-            raise ShapeError(f"window={self.window!r}: a window has at least 2 tokens.")
+        _check_window(self.window, "a window has at least 2 tokens")
+        if not isinstance(self.special, bool):
+            raise ShapeError(f"special={self.special!r}: give True or False.")
 
     def labels(self, tokens: Tokens) -> list[Tensor]:
         """Windows, then the runs of texts that have several."""
@@ -106,11 +116,13 @@ class Sentences:
     window: int = 4
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ends", tuple(int(i) for i in self.ends))
-        if not self.ends:
-            raise ShapeError("ends=() names no token that ends a sentence: give their ids.")
-        if not isinstance(self.window, int) or self.window < 2:
-            raise ShapeError(f"window={self.window!r}: a window has at least 2 members.")
+        ends = tuple(self.ends) if isinstance(self.ends, (list, tuple)) else ()
+        if not ends or not all(type(i) is int and 0 <= i < _MOST for i in ends):
+            raise ShapeError(
+                f"ends={self.ends!r} names no tokens that end a sentence: give a list of their ids."
+            )
+        object.__setattr__(self, "ends", ends)
+        _check_window(self.window, "a window has at least 2 members")
 
     def labels(self, tokens: Tokens) -> list[Tensor]:
         """Windows in sentences, sentences, windows of sentences, runs."""
@@ -165,8 +177,7 @@ class Squares:
     window: int = 4
 
     def __post_init__(self) -> None:
-        if not isinstance(self.window, int) or self.window < 2:
-            raise ShapeError(f"window={self.window!r}: a square has at least 2 patches a side.")
+        _check_window(self.window, "a square has at least 2 patches a side")
 
     def labels(self, tokens: Tokens) -> list[Tensor]:
         """Squares within each picture."""
@@ -259,7 +270,7 @@ def hierarchy_from(spec: Any) -> Hierarchy:
     if isinstance(spec, dict):
         values = dict(spec)
         kind = values.pop("kind", None)
-        if kind in _KINDS:
+        if isinstance(kind, str) and kind in _KINDS:
             try:
                 made: Hierarchy = _KINDS[kind](**values)
             except TypeError as error:

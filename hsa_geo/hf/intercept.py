@@ -6,9 +6,11 @@ which goes on to the layer's *handler* if it has one, and to the model's own att
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -19,7 +21,7 @@ from torch import Tensor
 from hsa_geo._optional import require
 from hsa_geo.errors import UnsupportedError
 
-__all__ = ["Handler", "Layers", "default_special_ids", "original_attention"]
+__all__ = ["Handler", "Layers", "default_special_ids", "original_attention", "register"]
 
 #: By type of model: the class of its attention.
 KINDS = {
@@ -43,11 +45,12 @@ _PREFIX = "hsa_geo_"
 class Handler(Protocol):
     """In the place of a layer's attention."""
 
-    def begin(self, ids: Any, pixels: Any) -> None:
-        """The model is about to run, on these ids or pictures."""
+    def begin(self, ids: Any, pixels: Any) -> Any:
+        """The model is about to run, on these ids or pictures; what its layers are to know."""
 
     def __call__(
         self,
+        state: Any,
         module: Any,
         query: Tensor,
         key: Tensor,
@@ -57,8 +60,9 @@ class Handler(Protocol):
     ) -> tuple[Tensor, Tensor | None]:
         """``[B, H, L, D]`` to ``[B, L, H, D]``, and the weights or None.
 
-        Options are ``dropout``, ``scaling``, ``weights`` (whether these are wanted) and, for
-        encoders that have it, ``position_bias [B, H, L, L]``; others may come and mean nothing.
+        ``state`` is what :meth:`begin` gave for this pass.  Options are ``dropout``, ``scaling``,
+        ``weights`` (whether these are wanted) and, for encoders that have it, ``position_bias
+        [B, H, L, L]``; others may come and mean nothing.
         """
 
 
@@ -117,17 +121,18 @@ class Layers:
     @property
     def handled(self) -> bool:
         """Whether some layer has a handler."""
-        return "_hsa_begin" in self.base.__dict__
+        return "_hsa_handlers" in self.base.__dict__
 
-    def intercept(self, numbers: Sequence[int], handler: Handler) -> None:
-        """Give layers a handler.
+    def intercept(self, handlers: Mapping[int, Handler]) -> None:
+        """Give layers handlers.
+
+        The model gets a copy of its config, which other models may share.
 
         Args:
-            numbers: Of the layers.
-            handler: Their handler.
+            handlers: By number of a layer.
 
         Raises:
-            UnsupportedError: If layers have one already, or the model runs another
+            UnsupportedError: If layers have handlers already, or the model runs another
                 implementation of attention than ``"sdpa"`` or ``"eager"``.
         """
         if self.handled:
@@ -135,26 +140,35 @@ class Layers:
                 "attention of the model is replaced already: restore_attention(model) first."
             )
         by_module = self.model.config.model_type in _BY_MODULE
-        original = "eager" if by_module else self.model.config._attn_implementation or "eager"
+        name = self.model.config._attn_implementation or "eager"
+        original = "eager" if by_module else name.removeprefix(_PREFIX)
         if original not in ORIGINALS:
             raise UnsupportedError(
                 f"the model runs attn_implementation={original!r}: load it with one of {ORIGINALS}."
             )
-        _register()
-        for number in numbers:
+        register()
+        self._own_config()
+        for number, handler in handlers.items():
             self.modules[number]._hsa_handler = handler
             if by_module:
                 self.modules[number].forward = partial(_mpnet_forward, self.modules[number])
-        self.base._hsa_begin = handler
+        self.base._hsa_handlers = list({id(h): h for h in handlers.values()}.values())
         self.base.register_forward_pre_hook(_begin, with_kwargs=True)
         if not by_module:
             self.model.set_attn_implementation(_PREFIX + original)
+
+    def _own_config(self) -> None:
+        shared = self.model.config
+        own = copy.deepcopy(shared)
+        for module in self.model.modules():
+            if module.__dict__.get("config") is shared:
+                module.config = own
 
     def release(self) -> None:
         """Take the handlers away; nothing happens where there are none."""
         if not self.handled:
             return
-        del self.base._hsa_begin
+        del self.base._hsa_handlers
         for module in self.modules:
             module.__dict__.pop("_hsa_handler", None)
             module.__dict__.pop("forward", None)
@@ -168,9 +182,11 @@ class Layers:
             self.model.set_attn_implementation(name.removeprefix(_PREFIX))
 
     @contextmanager
-    def intercepted(self, handler: Handler) -> Iterator[None]:
-        """All layers have a handler for a while."""
-        self.intercept(range(len(self.modules)), handler)
+    def intercepted(self, handlers: Handler | Mapping[int, Handler]) -> Iterator[None]:
+        """Layers have handlers for a while: all of them one, or each its own."""
+        if not isinstance(handlers, Mapping):
+            handlers = dict.fromkeys(range(len(self.modules)), handlers)
+        self.intercept(handlers)
         try:
             yield
         finally:
@@ -196,6 +212,32 @@ def default_special_ids(config: Any) -> list[int]:
     return sorted({i for i in found if isinstance(i, int)})
 
 
+def tokenizer_special_ids(tokenizer: Any) -> list[int]:
+    """Ids of the tokens that stand around and between texts; not of unknown or masked words.
+
+    Args:
+        tokenizer: Of transformers.
+
+    Returns:
+        The ids, ascending.
+
+    Raises:
+        UnsupportedError: If it names none.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> tokenizer_special_ids(SimpleNamespace(cls_token_id=5, sep_token_id=6, unk_token_id=4))
+        [5, 6]
+    """
+    found = default_special_ids(tokenizer)
+    if not found:
+        raise UnsupportedError(
+            f"tokenizer={tokenizer!r} names no class, separator, begin or end token: give "
+            "special_ids."
+        )
+    return found
+
+
 def original_attention(module: Any) -> Any:
     """The function that an attention module would have called.
 
@@ -214,16 +256,41 @@ def original_attention(module: Any) -> Any:
     return sys.modules["transformers.modeling_utils"].ALL_ATTENTION_FUNCTIONS[name]
 
 
-def _begin(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Before the base model runs: what handlers need to know of its inputs."""
+#: The pass that runs, for models that hand nothing on to their layers.
+_pass: ContextVar[dict[int, Any] | None] = ContextVar("hsa_geo_pass", default=None)
+
+
+def _begin(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Before the base model runs: what handlers need to know of this pass goes along with it."""
     given = args[0] if args else None
     main = getattr(module, "main_input_name", "input_ids")
     ids = kwargs.get("input_ids", given if main == "input_ids" else None)
     pixels = kwargs.get("pixel_values", given if main == "pixel_values" else None)
-    module._hsa_begin.begin(ids, pixels)
+    states = {id(handler): handler.begin(ids, pixels) for handler in module._hsa_handlers}
+    if module.config.model_type in _BY_MODULE:
+        _pass.set(states)
+        return None
+    if not str(module.config._attn_implementation).startswith(_PREFIX):
+        raise UnsupportedError(
+            f"attn_implementation was set to {module.config._attn_implementation!r} after layers "
+            "were replaced, which switches them off: restore_attention(model), and replace them "
+            "again."
+        )
+    return args, {**kwargs, "hsa_pass": states}
 
 
-def _register() -> None:
+def _state(states: dict[int, Any] | None, handler: Handler) -> Any:
+    if states is None or id(handler) not in states:
+        raise UnsupportedError(
+            "a replaced layer runs outside of its model, whose tokens it does not know: call the "
+            "model, model(...), not its encoder or model.forward(...)."
+        )
+    return states[id(handler)]
+
+
+def register() -> None:
     """Make our names known to transformers, once."""
     models = require("transformers.modeling_utils", extra="hf", purpose="hsa_geo.hf")
     masks = require("transformers.masking_utils", extra="hf", purpose="hsa_geo.hf")
@@ -244,6 +311,7 @@ def _attend(
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of a layer: its handler's, or what it was."""
+    states = options.pop("hsa_pass", None)
     handler: Handler | None = getattr(module, "_hsa_handler", None)
     tensors = (module, query, key, value, attention_mask)
     result: tuple[Tensor, Tensor | None]
@@ -251,7 +319,11 @@ def _attend(
         result = original_attention(module)(*tensors, **options)
     else:
         eager = module.config._attn_implementation.endswith("eager")  # the one that gives weights
-        result = handler(*tensors, weights=eager, **options)
+        wanted = options.get("output_attentions") or getattr(
+            module.config, "output_attentions", False
+        )
+        state = _state(states, handler)
+        result = handler(state, *tensors, weights=eager and bool(wanted), **options)
     return result
 
 
@@ -269,8 +341,9 @@ def _mpnet_forward(
         linear(hidden_states).view(shape).transpose(1, 2)
         for linear in (module.q, module.k, module.v)
     )
-    out, weights = module._hsa_handler(
-        *(module, q, k, v, attention_mask),
+    handler = module._hsa_handler
+    out, weights = handler(
+        *(_state(_pass.get(), handler), module, q, k, v, attention_mask),
         dropout=module.dropout.p if module.training else 0.0,
         scaling=module.attention_head_size**-0.5,
         position_bias=position_bias,

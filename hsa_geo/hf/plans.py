@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ from hsa_geo.hf.hierarchies import Hierarchy, Sentences
 from hsa_geo.hf.labels import Tokens, plan_from_labels
 from hsa_geo.hf.relative import block_bias, distances, reach_bias
 
-__all__ = ["Batch", "Plans", "valid_tokens"]
+__all__ = ["Batch", "Pass", "Plans", "valid_tokens"]
 
 #: Plans that are kept for batches of the same lengths.
 _KEPT = 8
@@ -55,9 +57,12 @@ class Batch:
         if position_bias is None:
             return {}
         name, function = ("reach_bias", reach_bias) if tie == "key" else ("bias", block_bias)
-        if name not in self.biases or torch.is_grad_enabled():
-            self.biases[name] = function(distances(position_bias[0]), self.plan, self.place)
-        return {name: self.biases[name]}
+        if name in self.biases:
+            return {name: self.biases[name]}
+        bias = function(distances(position_bias[0]), self.plan, self.place)
+        if not bias.requires_grad:  # a graph belongs to one layer's backward pass
+            self.biases[name] = bias
+        return {name: bias}
 
     def rows(self, x: Tensor) -> Tensor:
         """``[B, H, L, D]`` to a row ``[N, H, D]`` for each token that is no padding."""
@@ -74,35 +79,88 @@ class Batch:
 
 @dataclass
 class Plans:
-    """Makes the plan of every forward pass; its layers share it.
+    """Makes the plans of forward passes, and keeps some for batches of the same lengths.
 
     Attributes:
         hierarchy: Over the tokens.
         special_ids: Ids of special tokens.
         patch_size: Height and width of a patch, for models of pictures.
-        inputs: ``input_ids [B, L]`` of the pass that runs, or None.
-        pixels: Height and width of its pictures, or None.
-        now: What has been made for the pass that runs.
-        kept: Plans of batches that came before.
         given: Trees over the tokens, instead of the hierarchy; see
             :func:`~hsa_geo.hf.given_trees`.
+        kept: Plans of batches that came before.
     """
 
     hierarchy: Hierarchy | Clusters
     special_ids: tuple[int, ...] = ()
     patch_size: tuple[int, int] | None = None
-    inputs: Tensor | None = None
-    pixels: tuple[int, int] | None = None
-    now: Batch | None = None
-    kept: OrderedDict[Any, TreePlan] = field(default_factory=OrderedDict)
     given: list[SignalTree] | None = None
+    kept: OrderedDict[Any, TreePlan] = field(default_factory=OrderedDict)
+    lock: Any = field(default_factory=Lock)
 
-    def begin(self, inputs: Any, pixels: Any) -> None:
-        """A forward pass begins with these ids or pictures."""
-        self.now = None
-        self.inputs = inputs if isinstance(inputs, Tensor) and inputs.dim() == 2 else None
+    def begin(self, inputs: Any, pixels: Any) -> Pass:
+        """A forward pass begins.
+
+        Args:
+            inputs: Its ``input_ids [B, L]``, or anything else.
+            pixels: Its ``pixel_values [B, C, H, W]``, or anything else.
+
+        Returns:
+            What the layers of this pass share; other passes have their own, at the same time, too.
+        """
+        ids = inputs if isinstance(inputs, Tensor) and inputs.dim() == 2 else None
         picture = isinstance(pixels, Tensor) and pixels.dim() == 4
-        self.pixels = (pixels.size(2), pixels.size(3)) if picture else None
+        size = (pixels.size(2), pixels.size(3)) if picture else None
+        return Pass(self, ids, size, self.given)
+
+    def plan(self, key: Any, make: Callable[[], TreePlan]) -> TreePlan:
+        """A plan that is kept, or is made and kept from now on.
+
+        Args:
+            key: What decides it.
+            make: Makes it.
+
+        Returns:
+            The plan.
+        """
+        with self.lock:
+            if key in self.kept:
+                self.kept.move_to_end(key)
+                return self.kept[key]
+        made = make()
+        with self.lock:
+            self.kept[key] = made
+            while len(self.kept) > _KEPT:
+                self.kept.popitem(last=False)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and files have the settings, not the plans of batches that came before."""
+        names = ("hierarchy", "special_ids", "patch_size")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+class Pass:
+    """What the layers of one forward pass share.
+
+    Args:
+        plans: The settings.
+        inputs: ``input_ids [B, L]``, or None.
+        pixels: Height and width of the pictures, or None.
+        given: Trees over the tokens, or None.
+    """
+
+    def __init__(
+        self,
+        plans: Plans,
+        inputs: Tensor | None,
+        pixels: tuple[int, int] | None,
+        given: list[SignalTree] | None,
+    ) -> None:
+        self.plans, self.inputs, self.pixels, self.given = plans, inputs, pixels, given
+        self.now: Batch | None = None
 
     @torch.no_grad()
     def batch(self, mask: Tensor | None, key: Tensor) -> Batch:
@@ -124,8 +182,8 @@ class Plans:
         if self.now is None:
             self.now = self._batch(valid_tokens(mask), size, length, key.device)
         now = self.now
-        if isinstance(self.hierarchy, Clusters) and now.tokens is not None:
-            labels = self.hierarchy.labels(now.tokens, now.rows(key))
+        if isinstance(self.plans.hierarchy, Clusters) and now.tokens is not None:
+            labels = self.plans.hierarchy.labels(now.tokens, now.rows(key))
             plan = plan_from_labels(now.tokens.text, labels, size)
             return Batch(now.valid, plan, now.place)
         return now
@@ -154,20 +212,19 @@ class Plans:
             return Batch(valid, plan, place)
         special = self._special(ids, valid, size, length, device)
         key: tuple[Any, ...] = (size, length, device, _bytes(valid), _bytes(special), self.pixels)
-        if isinstance(self.hierarchy, Sentences):
+        if isinstance(self.plans.hierarchy, Sentences):
             key += (_bytes(ids),)
-        if isinstance(self.hierarchy, Clusters):  # whose plans are the layers' own
+        if isinstance(self.plans.hierarchy, Clusters):  # whose plans are the layers' own
             tokens = self._tokens(ids, valid, special, size, length, device)
             nothing = plan_from_labels(tokens.text, [], size)
             return Batch(valid, nothing, place, tokens=tokens)
-        if key not in self.kept:
+
+        def make() -> TreePlan:
             tokens = self._tokens(ids, valid, special, size, length, device)
-            labels = self.hierarchy.labels(tokens)
-            self.kept[key] = plan_from_labels(tokens.text, labels, size)
-            while len(self.kept) > _KEPT:
-                self.kept.popitem(last=False)
-        self.kept.move_to_end(key)
-        plan = self.kept[key]
+            hierarchy: Any = self.plans.hierarchy
+            return plan_from_labels(tokens.text, hierarchy.labels(tokens), size)
+
+        plan = self.plans.plan(key, make)
         return Batch(valid, plan, place)
 
     @staticmethod
@@ -193,7 +250,7 @@ class Plans:
     ) -> Tensor:
         """``[B, L]``, which tokens are special."""
         special = torch.zeros(size, length, dtype=torch.bool, device=device)
-        if self.patch_size is not None:
+        if self.plans.patch_size is not None:
             special[:, : length - self._patches(length)] = True
             return special
         place = torch.arange(length, device=device)
@@ -202,8 +259,8 @@ class Plans:
         last = torch.where(real, place, -1).amax(1)
         special[torch.arange(size, device=device), first] = True
         special[torch.arange(size, device=device), last] = True
-        if ids is not None and self.special_ids:
-            special |= torch.isin(ids, torch.tensor(self.special_ids, device=device))
+        if ids is not None and self.plans.special_ids:
+            special |= torch.isin(ids, torch.tensor(self.plans.special_ids, device=device))
         return special & real
 
     def _patches(self, length: int) -> int:
@@ -217,9 +274,11 @@ class Plans:
         return patches
 
     def _grid(self) -> tuple[int, int] | None:
-        if self.patch_size is None or self.pixels is None:
+        if self.plans.patch_size is None or self.pixels is None:
             return None
-        return self.pixels[0] // self.patch_size[0], self.pixels[1] // self.patch_size[1]
+        return self.pixels[0] // self.plans.patch_size[0], self.pixels[1] // self.plans.patch_size[
+            1
+        ]
 
     def _tokens(
         self,
@@ -266,8 +325,13 @@ def valid_tokens(mask: Tensor | None) -> Tensor | None:
         return None
     if mask.dim() == 2:
         return mask != 0
+    if not (mask.is_floating_point() or mask.dtype == torch.bool):
+        raise UnsupportedError(
+            f"the attention mask has dtype {mask.dtype} and shape {list(mask.shape)}: give [B, L] "
+            "of ones and zeros, or a mask of bool or floating point."
+        )
     rows = mask[:, :, :1]
-    if mask.size(1) > 1 or not bool((mask == rows).all()):
+    if mask.dim() != 4 or mask.size(1) > 1 or not bool((mask == rows).all()):
         raise UnsupportedError(
             f"the attention mask of shape {list(mask.shape)} hides more than padding: hierarchies "
             "take masks of padding alone."

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from hsa_geo.errors import ShapeError, UnsupportedError
-from hsa_geo.hf.hierarchies import Squares, Windows, hierarchy_from, to_config
-from hsa_geo.hf.intercept import Layers, default_special_ids
-from hsa_geo.hf.plans import Plans
+from hsa_geo.hf.choose import Choice
+from hsa_geo.hf.hierarchies import Squares, Windows, hierarchy_from
+from hsa_geo.hf.intercept import Layers, default_special_ids, register, tokenizer_special_ids
+from hsa_geo.hf.plans import Pass, Plans
+from hsa_geo.hf.setting import (
+    Setting,
+    check_special_ids,
+    check_tie,
+    layer_numbers,
+    setting_from,
+)
 from hsa_geo.ops.attention import hsa_attention
-from hsa_geo.ops.inputs import TIES
-from hsa_geo.ops.weights import attention_matrix
 
 __all__ = ["Hierarchical", "load_replaced", "replace_attention", "restore_attention"]
 
@@ -30,13 +36,19 @@ class Hierarchical:
     def __init__(self, plans: Plans, tie: str) -> None:
         self.plans, self.tie = plans, tie
 
-    def begin(self, ids: Any, pixels: Any) -> None:
+    def begin(self, ids: Any, pixels: Any) -> Pass:
         """The model is about to run."""
-        self.plans.begin(ids, pixels)
+        return self.plans.begin(ids, pixels)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In a new process transformers does not know our names yet."""
+        register()
+        self.__dict__.update(state)
 
     @torch.compiler.disable
     def __call__(
         self,
+        state: Pass,
         module: Any,
         query: Tensor,
         key: Tensor,
@@ -50,21 +62,24 @@ class Hierarchical:
     ) -> tuple[Tensor, Tensor | None]:
         """Attend; ``[B, H, L, D]`` to ``[B, L, H, D]``."""
         size, _heads, length, _dim = query.shape
-        batch = self.plans.batch(attention_mask, key)
+        batch = state.batch(attention_mask, key)
         q, k, v = batch.rows(query), batch.rows(key), batch.rows(value)
         options: dict[str, Any] = {"tie": self.tie, "scale": scaling}
         options |= batch.bias(position_bias, self.tie)
         out = hsa_attention(q, k, v, batch.plan, dropout=dropout, **options)
         theta = None
-        if weights:
-            theta = attention_matrix(q, k, batch.plan, **options)
-            theta = _padded(theta, batch.valid, size, length)
+        if weights:  # the outputs for unit vectors as values, one for each place in a text
+            unit = torch.eye(length, dtype=q.dtype, device=q.device)[batch.place]
+            theta = hsa_attention(
+                q, k, unit[:, None].expand(-1, q.size(1), -1), batch.plan, **options
+            )
+            theta = batch.padded(theta, size, length).transpose(1, 2)
         return batch.padded(out, size, length), theta
 
 
 def replace_attention(
     model: Any,
-    layers: Sequence[int] | str | None = None,
+    layers: Any = None,
     hierarchy: Any = None,
     tie: str | None = None,
     *,
@@ -83,15 +98,17 @@ def replace_attention(
 
     Args:
         model: Of transformers.
-        layers: Numbers of layers from 0, or ``"all"``. (default: those of the config)
+        layers: Numbers of layers from 0; ``"all"``; a dict with a hierarchy and a tie for each,
+            ``{1: (Windows(8), "key")}``; or what :func:`~hsa_geo.hf.choose_layers` gives.
+            (default: those of the config)
         hierarchy: Over the tokens: :class:`~hsa_geo.hf.Windows`, :class:`~hsa_geo.hf.Sentences`,
             :class:`~hsa_geo.hf.Squares`, :class:`~hsa_geo.hf.Clusters`,
-            :class:`~hsa_geo.hf.Flat`, or a number of tokens to a window. (default: that of the
-            config, or windows, for pictures squares, of 4)
-        tie: ``"block"`` or ``"key"``, see :func:`~hsa_geo.ops.hsa_attention`. (default: that of
-            the config, or ``"key"``)
-        tokenizer: Says which tokens are special, beside the first and the last of a text.
-            (default: the ids that the model's config names)
+            :class:`~hsa_geo.hf.Flat`, or a number of tokens to a window. (default: what
+            ``layers`` or the config say, or windows, for pictures squares, of 4)
+        tie: ``"block"`` or ``"key"``, see :func:`~hsa_geo.ops.hsa_attention`. (default: what
+            ``layers`` or the config say, or ``"key"``)
+        tokenizer: Its class, separator and begin and end tokens are special, beside the first and
+            the last token of a text. (default: the ids that the model's config names)
         special_ids: Ids of the special tokens, instead of a tokenizer.
 
     Returns:
@@ -100,8 +117,9 @@ def replace_attention(
     Raises:
         UnsupportedError: If the model is a decoder, of a type that is not known, or runs another
             implementation of attention than ``"sdpa"`` or ``"eager"``; if the hierarchy does not
-            suit it; if neither ``layers`` nor the config says which layers.
-        ShapeError: If a layer does not exist or is named twice.
+            suit it; if neither ``layers`` nor the config says which layers, or the config holds no
+            setting.
+        ShapeError: If a layer does not exist or is named twice, or ids are none.
 
     Example:
         >>> from transformers import ViTConfig, ViTModel
@@ -111,43 +129,46 @@ def replace_attention(
         >>> model(torch.randn(1, 3, 32, 32)).last_hidden_state.shape
         torch.Size([1, 65, 32])
     """
-    layers_of = Layers.of(model)
-    kept = getattr(model.config, "hsa_attention", None) or {}
-    if layers is None:
-        if "layers" not in kept:
-            raise UnsupportedError(
-                "layers=None: the model's config names none either, so say which, layers=[...] or "
-                "layers='all'."
-            )
-        layers = kept["layers"]
-    numbers = _numbers(layers, len(layers_of.modules))
-    pictures = layers_of.patch_size is not None
-    if hierarchy is None:
-        hierarchy = kept.get("hierarchy", Squares(4) if pictures else Windows(4))
-    hierarchy = hierarchy_from(hierarchy)
-    if isinstance(hierarchy, Squares) and not pictures:
+    found = Layers.of(model)
+    kept = getattr(model.config, "hsa_attention", None)
+    count, pictures = len(found.modules), found.patch_size is not None
+    given = setting_from(kept, count) if layers is None or special_ids is None else {}
+    if layers is None and "layers" not in given:
         raise UnsupportedError(
-            f"{hierarchy} groups the patches of pictures, and this model reads texts: use "
-            "Windows(...)."
+            "layers=None: the model's config names none either, so say which, layers=[...] or "
+            "layers='all'."
         )
-    tie = kept.get("tie", "key") if tie is None else tie
-    if tie not in TIES:
-        raise UnsupportedError(f"tie={tie!r} is unknown: use one of {TIES}.")
+    layers = given["layers"] if layers is None else layers
+    if isinstance(layers, Choice):
+        layers = {option.layer: (option.hierarchy, option.tie) for option in layers.options}
+    numbers = layer_numbers(layers, count)
+    options: dict[int, tuple[Any, str]] = {}
+    for number in numbers:
+        usual = (Squares(4) if pictures else Windows(4), "key")
+        own = layers[number] if isinstance(layers, Mapping) else usual
+        if not isinstance(own, tuple) or len(own) != 2:
+            raise ShapeError(f"layers={layers!r}: give (hierarchy, tie) for every layer.")
+        options[number] = (
+            hierarchy_from(own[0] if hierarchy is None else hierarchy),
+            check_tie(own[1] if tie is None else tie),
+        )
     if special_ids is None and tokenizer is not None:
-        special_ids = tokenizer.all_special_ids
+        special_ids = tokenizer_special_ids(tokenizer)
     if special_ids is None:
-        special_ids = kept.get("special_ids", default_special_ids(model.config))
-    setting: dict[str, Any] = {
-        "layers": numbers,
-        "hierarchy": to_config(hierarchy),
-        "tie": tie,
-        "special_ids": [int(i) for i in special_ids],
-    }
+        special_ids = given.get("special_ids", default_special_ids(model.config))
+    setting = Setting(options, check_special_ids(special_ids))
+    setting.check(pictures)
+    config = setting.config() if options else None
 
     restore_attention(model)
-    plans = Plans(hierarchy, tuple(setting["special_ids"]), layers_of.patch_size)
-    layers_of.intercept(numbers, Hierarchical(plans, tie))
-    model.config.hsa_attention = setting
+    plans: dict[Any, Hierarchical] = {}
+    for key in options.values():  # layers of one hierarchy share their plans
+        if key not in plans:
+            shared = Plans(key[0], setting.special_ids, found.patch_size)
+            plans[key] = Hierarchical(shared, key[1])
+    found.intercept({number: plans[key] for number, key in options.items()})
+    if config is not None:
+        model.config.hsa_attention = config
     return model
 
 
@@ -199,33 +220,3 @@ def load_replaced(auto_class: Any, path: Any, **options: Any) -> Any:
         8
     """
     return replace_attention(auto_class.from_pretrained(path, **options))
-
-
-def _numbers(layers: Sequence[int] | str, count: int) -> list[int]:
-    if isinstance(layers, str):
-        if layers != "all":
-            raise ShapeError(f"layers={layers!r}: give a list of numbers, or 'all'.")
-        return list(range(count))
-    numbers = [int(number) for number in layers]
-    for number in numbers:
-        if not 0 <= number < count:
-            raise ShapeError(f"layers={numbers} holds {number}, but layers are 0 to {count - 1}.")
-    if len(set(numbers)) != len(numbers):
-        raise ShapeError(f"layers={numbers} holds a layer twice: name every layer once.")
-    return sorted(numbers)
-
-
-def _padded(theta: Tensor, valid: Tensor | None, size: int, length: int) -> Tensor:
-    """``[H, N, N]`` to ``[B, H, L, L]``, zero at padding."""
-    heads = theta.size(0)
-    if valid is None:
-        parts = theta.view(heads, size, length, size, length)
-        return parts.diagonal(dim1=1, dim2=3).permute(3, 0, 1, 2).contiguous()
-    out = theta.new_zeros(size, heads, length, length)
-    start = 0
-    for number, count in enumerate(valid.sum(1).tolist()):
-        at = valid[number].nonzero().squeeze(1)
-        own = theta[:, start : start + count, start : start + count]
-        out[number][:, at[:, None], at] = own
-        start += count
-    return out

@@ -158,8 +158,8 @@ def flat_cost(
         plan: TreePlan = as_plan(lengths)
         lengths = plan.count[: plan.num_trees].tolist()
     dim, dim_v = _sizes(heads, head_dim, value_dim)
-    if any(length < 0 for length in lengths):
-        raise ShapeError(f"lengths={lengths} holds a negative one: give numbers of leaves.")
+    if not all(isinstance(length, int) and length >= 0 for length in lengths):
+        raise ShapeError(f"lengths={lengths!r}: give numbers of leaves, none of them negative.")
     pairs = sum(length * length for length in lengths)
     return AttentionCost(pairs, 2 * pairs * dim, 2 * pairs * dim_v, 0, 0)
 
@@ -167,9 +167,10 @@ def flat_cost(
 def _sizes(heads: int, head_dim: int, value_dim: int | None) -> tuple[int, int]:
     """Features of queries and of values, of all heads."""
     value_dim = head_dim if value_dim is None else value_dim
-    if min(heads, head_dim, value_dim) < 1:
+    if not all(isinstance(n, int) and n >= 1 for n in (heads, head_dim, value_dim)):
         raise ShapeError(
-            f"heads={heads}, head_dim={head_dim} and value_dim={value_dim} must be positive."
+            f"heads={heads!r}, head_dim={head_dim!r} and value_dim={value_dim!r}: give positive "
+            "whole numbers."
         )
     return heads * head_dim, heads * value_dim
 

@@ -182,7 +182,9 @@ def check_inputs(
     reach_bias: Tensor | None = None,
 ) -> Inputs:
     """Check the arguments of :func:`~hsa_geo.ops.hsa_attention` and bring them to one dtype."""
-    refuse_transforms(q, k, v, pos, bias)  # first: a plan made within would be broken outside
+    refuse_transforms(
+        q, k, v, pos, bias, reach_bias
+    )  # first: a plan made within would be broken outside
     packed = tie == "block" and isinstance(q, Tensor) and is_fused(backend, q)
     plan = as_plan(tree, q if packed else None)
     if energy not in ("dot", "l2"):

@@ -69,8 +69,7 @@ def test_rivals(kind):
     """Nine ordinary tokens are three windows of 3, which are children of the root."""
     q, k, v = qkv()
     rival = Rival(kind, Windows(3), ())
-    rival.begin(None, None)
-    out, weights = rival(None, q, k, v, None)
+    out, weights = rival(rival.begin(None, None), None, q, k, v, None)
     assert weights is None
     for text in range(2):
         expected = dense(kind, q[text], k[text], v[text], 3)
@@ -95,10 +94,9 @@ def test_timed_layers_do_what_they_did():
 def test_counted_pairs():
     """Of two texts, one of them padded: 2 special tokens and 8, or 4, in windows of 4."""
     counter = zero_shot.Counter((), zero_shot.Setting((0,), "block", 4))
-    counter.plans.begin(None, None)
     mask = torch.ones(2, 1, 1, 10, dtype=torch.bool)
     mask[1, ..., 6:] = False
-    counter.see(torch.zeros(2, 2, 10, 8), mask)
+    counter.see(counter.plans.begin(None, None), torch.zeros(2, 2, 10, 8), mask)
     assert counter.flat == 10 * 10 + 6 * 6
     long = 2 * 4 * 3 + 4 * 3 + 10  # two windows, the root of four, every token with itself
     short = 6 * 5 + 6  # four tokens are no more than a window, so children of the root

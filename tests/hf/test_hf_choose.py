@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hsa_geo.errors import ShapeError, UnsupportedError
-from hsa_geo.hf import Windows, choose_layers, measure_layers, replace_attention
+from hsa_geo.hf import Windows, choose, choose_layers, measure_layers, replace_attention
 from hsa_geo.hf.choose import Option, _hull
 from hsa_geo.hf.intercept import Layers
 
@@ -149,6 +149,33 @@ def test_the_hull():
     given = [option(1.0, 90), option(2.0, 40), option(4.0, 45), option(5.0, 10)]
     assert [(o.kl, o.flops) for o in _hull(given)] == [(2.0, 40), (5.0, 10)]
     assert _hull([option(1.0, 120)]) == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_budgets_of_divergence_are_kept(seed, monkeypatch):
+    """Whatever the options: what is reported is what was chosen, and fits."""
+    rng = torch.Generator().manual_seed(seed)
+    options = [
+        Option(layer, Windows(2 + i), "key", float(torch.rand((), generator=rng)), flops, 100)
+        for layer in range(4)
+        for i in range(4)
+        for flops in [int(torch.randint(5, 110, (), generator=rng))]
+    ]
+    monkeypatch.setattr(choose, "measure_layers", lambda *_, **__: options)
+    for budget in (0.0, 0.05, 0.3, 0.8, 5.0):
+        choice = choose_layers(None, [], max_kl=budget)
+        assert choice.kl == pytest.approx(sum(option.kl for option in choice.options))
+        assert choice.kl <= budget
+        taken = {option.layer: option.flops for option in choice.options}
+        assert choice.flops == sum(taken.get(layer, 100) for layer in range(4))
+
+
+def test_modes_of_parts_are_left():
+    model = make("sdpa").train()
+    model.embeddings.eval()
+    measure_layers(model, batches()[0])
+    assert model.training
+    assert not model.embeddings.training
 
 
 def test_what_is_refused():

@@ -252,7 +252,8 @@ def test_weights_give_the_output():
     hook = layer.register_forward_hook(lambda m, a, o: seen.update(out=o[0], x=a, weights=o[1]))
     x = inputs("bert")
     with torch.no_grad():
-        hidden = model(**x, output_hidden_states=True).hidden_states[0]
+        options = {"output_hidden_states": True, "output_attentions": True}
+        hidden = model(**x, **options).hidden_states[0]
         v = layer.value(hidden).view(3, 21, 2, 8).transpose(1, 2)
     hook.remove()
     again = (seen["weights"] @ v).transpose(1, 2).flatten(2)
