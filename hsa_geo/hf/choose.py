@@ -43,6 +43,12 @@ class Option:
         kl: Divergence from the layer's own attention, of a token and head in the mean, in nats.
         flops: Operations of attention over all texts, exactly counted.
         flat_flops: Those of the layer as it is.
+
+    Example:
+        >>> from hsa_geo.hf import Windows
+        >>> option = Option(3, Windows(8), "key", kl=0.2, flops=50, flat_flops=1000)
+        >>> option.flops / option.flat_flops
+        0.05
     """
 
     layer: int
@@ -62,6 +68,11 @@ class Choice:
         kl: Sum of their divergences.
         flops: Operations of attention of the whole model, replaced as chosen.
         flat_flops: Those of the model as it is.
+
+    Example:
+        >>> from hsa_geo.hf import Windows
+        >>> Choice((Option(3, Windows(8), "key", 0.2, 50, 1000),), 0.2, 5050, 6000).layers
+        [3]
     """
 
     options: tuple[Option, ...]

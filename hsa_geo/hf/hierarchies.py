@@ -206,6 +206,15 @@ def sentence_ends(tokenizer: Any, marks: Sequence[str] = (".", "!", "?")) -> tup
 
     Raises:
         UnsupportedError: If the vocabulary has none of them.
+
+    Example:
+        >>> class Letters:  # a tokenizer whose ids are those of characters
+        ...     def __call__(self, text, add_special_tokens):
+        ...         return {"input_ids": [ord(letter) for letter in text]}
+        ...     def decode(self, ids):
+        ...         return "".join(map(chr, ids))
+        >>> sentence_ends(Letters())
+        (33, 46, 63)
     """
     known = set()
     for mark in marks:
