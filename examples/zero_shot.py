@@ -15,9 +15,12 @@ windows and against mean-pooled keys without the theorem.
 from __future__ import annotations
 
 import argparse
+import datetime
+import json
 import sys
 import time
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -291,10 +294,6 @@ def cells(row: dict[str, Any]) -> list[str]:
 
 def save(given: argparse.Namespace, rows: list[dict[str, Any]], seconds: float) -> None:
     """Keep the table as JSON, with date, versions and settings."""
-    import datetime
-    import json
-    from importlib.metadata import version
-
     given.out.mkdir(parents=True, exist_ok=True)
     names = ("torch", "transformers", "scikit-learn", "numpy")
     report = {

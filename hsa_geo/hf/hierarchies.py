@@ -70,7 +70,7 @@ class Windows:
         >>> zero = torch.zeros(5, dtype=torch.int64)
         >>> tokens = Tokens(zero, torch.arange(5), special, None, None, 1)
         >>> [label.tolist() for label in Windows(2).labels(tokens)]
-        [[-1, 0, 0, 1, -1]]
+        [[-1, 1, 1, 2, -1]]
     """
 
     window: int = 4

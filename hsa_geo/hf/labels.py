@@ -85,13 +85,13 @@ def several_runs(tokens: Tokens, group: Tensor) -> list[Tensor]:
     return [torch.where(many, group, -1)] if bool((many & inside).any()) else []
 
 
-def window_labels(group: Tensor, window: int, levels: int | None = None) -> list[Tensor]:
-    """Windows of ``window`` members, windows of windows, and so on, within each group.
+def window_labels(group: Tensor, window: int) -> list[Tensor]:
+    """Windows of ``window`` members, windows of windows, and so on, within each group, until no
+    group has more than ``window`` of them.
 
     Args:
         group: ``[N]``, group of every token, whose tokens lie side by side; -1 for none.
         window: Members of a window, at least 2.
-        levels: At most so many levels. (default: until no group has more than ``window`` windows)
 
     Returns:
         Labels ``[N]`` of each level, lowest first.
@@ -109,7 +109,7 @@ def window_labels(group: Tensor, window: int, levels: int | None = None) -> list
     run = change.cumsum(0) - 1
     count = torch.bincount(run) if len(group) else run
     out: list[Tensor] = []
-    while levels is None or len(out) < levels:
+    while True:
         wide = inside & (count > window)[run] if len(group) else inside
         if not bool(wide.any()):
             break
@@ -118,7 +118,6 @@ def window_labels(group: Tensor, window: int, levels: int | None = None) -> list
         first = torch.ones_like(inside)
         first[1:] = (rank[1:] != rank[:-1]) | change[1:]
         out.append(torch.where(wide, first.cumsum(0) - 1, -1))
-        out[-1] = _dense(out[-1])
     return out
 
 
@@ -198,10 +197,3 @@ def plan_from_labels(text: Tensor, labels: Sequence[Tensor], num_texts: int) -> 
         high = low
     child = torch.sort(parent_of, stable=True).indices[sizes[-1] :]
     return TreePlan.from_index(torch.stack([parent_of[child], child]), level)
-
-
-def _dense(label: Tensor) -> Tensor:
-    """Labels numbered without gaps; -1 stays."""
-    has = label >= 0
-    _, place = torch.unique(label[has], return_inverse=True)
-    return label.masked_scatter(has, place)

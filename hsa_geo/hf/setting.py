@@ -42,17 +42,11 @@ class Setting:
         layers = sorted(self.options)
         hierarchies = [to_config(self.options[number][0]) for number in layers]
         ties = [self.options[number][1] for number in layers]
-        if all(h == hierarchies[0] for h in hierarchies) and len(set(ties)) == 1:
-            return {
-                "layers": layers,
-                "hierarchy": hierarchies[0],
-                "tie": ties[0],
-                "special_ids": list(self.special_ids),
-            }
+        alike = all(h == hierarchies[0] for h in hierarchies) and len(set(ties)) == 1
         return {
             "layers": layers,
-            "hierarchy": hierarchies,
-            "tie": ties,
+            "hierarchy": hierarchies[0] if alike else hierarchies,
+            "tie": ties[0] if alike else ties,
             "special_ids": list(self.special_ids),
         }
 
