@@ -1,85 +1,60 @@
 """HSA inside a pretrained sentence encoder, without training: what it saves and what it costs.
 
-    python examples/zero_shot.py                     # food reviews
+    python examples/zero_shot.py                     # food reviews of 64 words and more
     python examples/zero_shot.py --task brown4
     python examples/zero_shot.py --quick
 
 Texts become vectors by the frozen all-MiniLM-L6-v2.  A logistic regression on the vectors of the
 unmodified model is the probe; then attention of some layers is replaced, nothing is trained again,
-and the probe is asked the same questions.  Besides accuracy the table has how often the nearest
-training text stays the same, the operations of attention (counted) and the seconds of attention and
-of the whole model (measured), against the unmodified model and, at the same cost, against local
-windows and against mean-pooled keys without the theorem.
+and the probe is asked the same questions.  Five folds, so that every text is asked about once by a
+probe that never saw it.  Besides accuracy the table has how often the nearest other text stays the
+same, the operations of attention (counted) and the seconds of attention and of the whole model
+(measured on some of the texts, all settings in turns), against the unmodified model, against local
+windows, and against mean-pooled keys without the theorem.  A plot shows accuracy over operations.
+
+Vectors are kept in ``--out`` and not computed again.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
+import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from comparison import exit_code, positive
-from comparison_statistics import Hits, compare
+from comparison import exit_code, positive, recipe_key
+from comparison_statistics import Hits
 from language_data import TASKS, Corpus, prepare
 from rich.console import Console
-from rich.table import Table
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from zero_shot_rivals import RIVALS, Rival, Timed
+from zero_shot_encoding import Outcome, Setting, outcome
+from zero_shot_rivals import RIVALS
+from zero_shot_table import Row, draw, row_of, save, show
 
 import hsa_geo
+from hsa_geo._files import replacing
 from hsa_geo.datasets import MiniLM
-from hsa_geo.hf import Windows
-from hsa_geo.hf.intercept import Layers
-from hsa_geo.hf.plans import Pass, Plans
-from hsa_geo.hf.replace import Hierarchical
-from hsa_geo.ops import count_pairs
 
+LAYERS = 6
 ALTERNATE, ALL = (1, 3, 5), (0, 1, 2, 3, 4, 5)
-STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Layers, and what they do instead: ``"block"``, ``"key"`` or a rival."""
-
-    layers: tuple[int, ...]
-    kind: str
-    window: int
-
-    @property
-    def title(self) -> str:
-        """What the table calls it."""
-        names = {"block": "HSA, block-tied", "key": "HSA, key-tied"}
-        names |= {"local": "local windows", "pooled": "pooled keys"}
-        return f"{names[self.kind]}, windows of {self.window}"
-
+FOLDS = 5
+#: Strengths of the probe, the best of which is found by cross-validation on its training texts.
+STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 1.0)
 
 SETTINGS = [
     Setting(layers, kind, window)
     for layers in (ALTERNATE, ALL)
     for kind in ("block", "key", *RIVALS)
-    for window in (4, 8, 16)
-]
-
-
-@dataclass
-class Outcome:
-    """What a model gave: vectors, times, operations of attention."""
-
-    vectors: np.ndarray
-    seconds: float
-    attention_seconds: float
-    pairs: int
+    for window in ((8, 16) if kind == "local" else (4, 8))
+] + [Setting(layers, "key", 8, "clusters") for layers in (ALTERNATE, ALL)]
 
 
 def main(args: list[str] | None = None) -> int:
@@ -88,226 +63,140 @@ def main(args: list[str] | None = None) -> int:
     parser.add_argument("--task", choices=TASKS, default="food", help="(default: %(default)s)")
     parser.add_argument("--root", type=Path, default=Path("data"), help="where data are kept")
     parser.add_argument("--out", type=Path, default=Path("runs/zero_shot"))
-    parser.add_argument("--fold", type=int, default=0, help="of five (default: %(default)s)")
-    parser.add_argument("--least", type=positive, help="only texts of so many words or more")
+    parser.add_argument(
+        "--least",
+        type=positive,
+        default=64,
+        help="only texts of so many words or more (default: %(default)s)",
+    )
+    parser.add_argument("--cut", type=positive, help="only the first so many words of a text")
+    parser.add_argument("--most", type=positive, help="only the first so many of these texts")
+    parser.add_argument(
+        "--timed",
+        type=int,
+        default=64,
+        help="texts that are timed, on average lengths; 0: no times (default: %(default)s)",
+    )
+    parser.add_argument("--rounds", type=positive, default=3, help="of times (default: 3)")
     parser.add_argument("--quick", action="store_true", help="few texts, few settings")
     given = parser.parse_args(args)
+    if given.quick:
+        given.least, given.most, given.rounds, given.timed = 10, 120, 1, min(given.timed, 4)
     console = Console(markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        console.width = 160
     return exit_code(lambda: run(given, console))
 
 
-def run(given: argparse.Namespace, console: Console) -> int:
-    """Encode with every setting, ask the probe, print and keep the table."""
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Encode with every setting, ask the probes, print and keep the table."""
     begin = time.perf_counter()
     corpus = prepare(given.root, given.task, "glove", ["given"])
     encoder = MiniLM(given.root / "minilm")
-    train, validation, test = corpus.split(given.fold, 5)
-    if given.least:
-        long = np.array([tree.num_nodes >= given.least for tree in corpus.trees])
-        train, validation, test = (part[long[part]] for part in (train, validation, test))
+    chosen = texts_of(corpus, given.least, given.most)
+    texts = [" ".join(corpus.dataset.words(i)[: given.cut]) for i in chosen]
     settings = SETTINGS
     if given.quick:
-        train, validation, test = train[:200], validation[:50], test[:50]
         settings = [Setting(ALTERNATE, "key", 8), Setting(ALTERNATE, "local", 8)]
-    texts = [text_of(corpus, i) for i in range(len(corpus.trees))]
+    folder = given.out / given.task / recipe_key(texts, hsa_geo.__version__)
 
-    def encode(setting: Setting | None, rows: np.ndarray) -> Outcome:
-        return outcome(encoder, setting, [texts[i] for i in rows])
+    def encoded(setting: Setting | None) -> Outcome:
+        path = folder / f"{'unmodified' if setting is None else setting.name}.npz"
+        if path.is_file():
+            with np.load(path, allow_pickle=False) as kept:
+                return Outcome(kept["vectors"], int(kept["flat"]), int(kept["replaced"]))
+        found = outcome(encoder, setting, texts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as new, open(new, "wb") as file:
+            np.savez(file, vectors=found.vectors, flat=found.flat, replaced=found.replaced)
+        return found
 
-    known, checked, base = encode(None, train), encode(None, validation), encode(None, test)
-    probe = fitted(known.vectors, corpus.y[train], checked.vectors, corpus.y[validation])
-    right = hits_of(probe, base, corpus.y[test], test)
-    nearest = neighbours(base.vectors, known.vectors)
-    rows = [row_of("unmodified", (), base, base, right, right, nearest, nearest)]
+    base = encoded(None)
+    probes = probes_of(base.vectors, corpus.y[chosen], folds_of(corpus, chosen))
+    right = hits_of(probes, base.vectors, corpus.y[chosen])
+    nearest = neighbours(base.vectors, base.vectors)
+    rows: list[Row] = [row_of(None, base, base, right, right, nearest, nearest, LAYERS)]
     for setting in settings:
-        found = encode(setting, test)
-        hit = hits_of(probe, found, corpus.y[test], test)
-        near = neighbours(found.vectors, known.vectors)
-        rows.append(row_of(setting.title, setting.layers, found, base, hit, right, near, nearest))
-        console.print(f"{setting.title}, layers {list(setting.layers)}: {rows[-1]['accuracy']:.3f}")
-    show(rows, f"{TASKS[given.task].title}: {len(test)} texts", console)
-    save(given, rows, time.perf_counter() - begin)
-    return 0
+        found = encoded(setting)
+        hit = hits_of(probes, found.vectors, corpus.y[chosen])
+        near = neighbours(found.vectors, base.vectors)
+        rows.append(row_of(setting, found, base, hit, right, near, nearest, LAYERS))
+        console.print(
+            f"{setting.title}, layers {list(setting.layers)}: {rows[-1].accuracy:.3f}, "
+            f"{time.perf_counter() - begin:.0f} s"
+        )
+    if given.timed:
+        some = texts[:: max(1, len(texts) // given.timed)][: given.timed]
+        rows = timed(rows, encoder, some, given.rounds)
+    title = f"{TASKS[given.task].title}: {len(texts)} texts of {given.least} words and more"
+    title += f", the first {given.cut} words of each" if given.cut else ""
+    show(rows, title, console)
+    path = given.out / f"{given.task}.json"
+    save(path, rows, given.task, title, time.perf_counter() - begin)
+    draw({title: rows}, path.with_suffix(".svg"))
+    console.print(f"table in {path}, picture in {path.with_suffix('.svg')}")
 
 
-def text_of(corpus: Corpus, number: int) -> str:
-    """The text of a document, as far as its words are leaves."""
-    return " ".join(corpus.dataset.words(number))
+def texts_of(corpus: Corpus, least: int, most: int | None) -> np.ndarray:
+    """Numbers of the texts that are long enough."""
+    long = [i for i, tree in enumerate(corpus.trees) if tree.num_nodes >= least]
+    if most is not None:  # of every class, and all through the data
+        long = long[:: max(1, len(long) // most)][:most]
+    if len(long) < 10 * FOLDS:
+        raise ValueError(f"only {len(long)} texts have {least} words: ask for less by --least.")
+    return np.array(long)
 
 
-def outcome(encoder: MiniLM, setting: Setting | None, texts: list[str]) -> Outcome:
-    """Encode texts with some layers replaced; all layers' attention is timed."""
-    layers = Layers.of(encoder.encoder.module)
-    special = (*encoder.encoder.before, *encoder.encoder.after)
-    handlers: dict[int, Timed] = {}
-    counter = Counter(special, setting)
-    for number in range(len(layers.modules)):
-        inner = None
-        if setting is not None and number in setting.layers:
-            inner = handler_of(setting, special)
-        handlers[number] = Timed(inner)
-    begin = time.perf_counter()
-    counted = Counted(handlers[0], counter)
-    with layers.intercepted({**handlers, 0: counted}):
-        vectors = encoder.sentences(texts).numpy()
-    seconds = time.perf_counter() - begin - counter.seconds
-    replaced = 0 if setting is None else len(setting.layers)
-    flat = (len(layers.modules) - replaced) * counter.flat
-    return Outcome(
-        vectors,
-        seconds,
-        sum(handler.seconds for handler in handlers.values()),
-        flat + replaced * counter.tied,
-    )
+def folds_of(corpus: Corpus, chosen: np.ndarray) -> np.ndarray:
+    """The fold in which each chosen text is tested ``[texts]``."""
+    fold = np.full(len(corpus.trees), -1)
+    for number in range(FOLDS):
+        fold[corpus.split(number, FOLDS)[2]] = number
+    return fold[chosen]
 
 
-def handler_of(setting: Setting, special: tuple[int, ...]) -> Any:
-    """The handler of replaced layers."""
-    windows = Windows(setting.window)
-    if setting.kind in RIVALS:
-        return Rival(setting.kind, windows, special)
-    return Hierarchical(Plans(windows, special), setting.kind)
+def probes_of(x: np.ndarray, y: np.ndarray, fold: np.ndarray) -> list[tuple[np.ndarray, Any]]:
+    """For each fold: its texts, and a probe of the vectors of all others."""
+    probes = []
+    for number in range(FOLDS):
+        train = fold != number
+        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+        probe = GridSearchCV(model, {"logisticregression__C": STRENGTHS}, cv=5)
+        probes.append((np.flatnonzero(~train), probe.fit(x[train], y[train])))
+    return probes
 
 
-class Counter:
-    """Counts the pairs of every batch, flat and over windows."""
-
-    def __init__(self, special: tuple[int, ...], setting: Setting | None) -> None:
-        self.plans = Plans(Windows(4 if setting is None else setting.window), special)
-        self.tie = "block" if setting is not None and setting.kind == "block" else "key"
-        self.flat = self.tied = 0
-        self.seconds = 0.0
-
-    def see(self, state: Pass, key: torch.Tensor, mask: torch.Tensor | None) -> None:
-        """Count a batch, from what its first layer sees."""
-        begin = time.perf_counter()
-        plan = state.batch(mask, key).plan
-        self.tied += count_pairs(plan, tie=self.tie)
-        self.flat += int(plan.count[: plan.num_trees].square().sum())
-        self.seconds += time.perf_counter() - begin
-
-
-class Counted:
-    """The handler of the first layer, where batches are counted, too."""
-
-    def __init__(self, handler: Timed, counter: Counter) -> None:
-        self.handler, self.counter = handler, counter
-
-    def begin(self, ids: Any, pixels: Any) -> Any:
-        """The model is about to run."""
-        return self.counter.plans.begin(ids, pixels), self.handler.begin(ids, pixels)
-
-    def __call__(
-        self, state: Any, module: Any, query: Any, key: Any, *more: Any, **options: Any
-    ) -> Any:
-        """Count, and attend."""
-        self.counter.see(state[0], key, more[1])
-        return self.handler(state[1], module, query, key, *more, **options)
-
-
-def fitted(x: np.ndarray, y: np.ndarray, check: np.ndarray, truth: np.ndarray) -> Any:
-    """The probe, with the strength that is best on validation texts."""
-    best, found = -1.0, None
-    for strength in STRENGTHS:
-        probe = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=2000))
-        score = float(probe.fit(x, y).score(check, truth))
-        if score > best:
-            best, found = score, probe
-    assert found is not None
-    return found
-
-
-def hits_of(probe: Any, found: Outcome, y: np.ndarray, items: np.ndarray) -> Hits:
-    """Which texts the probe got right."""
-    right = (probe.predict(found.vectors) == y).astype(float)
-    order = np.argsort(items)
-    return Hits(right[order][None], items[order], (0,))
+def hits_of(probes: Sequence[tuple[np.ndarray, Any]], x: np.ndarray, y: np.ndarray) -> Hits:
+    """Which texts the probe of their fold got right."""
+    right = np.zeros(len(y))
+    for test, probe in probes:
+        right[test] = probe.predict(x[test]) == y[test]
+    return Hits(right[None], np.arange(len(y)), (0,))
 
 
 def neighbours(vectors: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """The nearest training text of every text, by cosine."""
-    return (vectors @ known.T).argmax(1)
+    """Of every text the nearest other one, by cosine with the vectors of the unmodified model."""
+    near = vectors @ known.T
+    np.fill_diagonal(near, -2)
+    return near.argmax(1)
 
 
-def row_of(
-    title: str,
-    layers: tuple[int, ...],
-    found: Outcome,
-    base: Outcome,
-    hit: Hits,
-    right: Hits,
-    near: np.ndarray,
-    nearest: np.ndarray,
-) -> dict[str, Any]:
-    """One row of the table."""
-    gap = compare(hit, right)
-    cosine = (found.vectors * base.vectors).sum(1) / np.maximum(
-        np.linalg.norm(found.vectors, axis=1) * np.linalg.norm(base.vectors, axis=1), 1e-12
-    )
-    changed = len(layers)
-    untouched = base.pairs / 6 * (6 - changed)
-    return {
-        "title": title,
-        "layers": list(layers),
-        "accuracy": float(hit.right.mean()),
-        "gap": asdict(gap),
-        "same neighbour": float((near == nearest).mean()),
-        "cosine": float(cosine.mean()),
-        "share of operations": found.pairs / base.pairs,
-        "share in replaced layers": (
-            (found.pairs - untouched) / (base.pairs / 6 * changed) if changed else 1.0
-        ),
-        "attention seconds": found.attention_seconds,
-        "seconds": found.seconds,
-    }
-
-
-def show(rows: list[dict[str, Any]], title: str, console: Console) -> None:
-    """Print the table."""
-    table = Table(title=title)
-    headings = ("layers", "attention", "accuracy", "minus unmodified", "same neighbour", "cosine")
-    headings += ("operations", "of replaced", "attention s", "whole s")
-    for heading in headings:
-        left = heading in ("layers", "attention")
-        table.add_column(heading, justify="left" if left else "right")
-    for row in rows:
-        table.add_row(*cells(row))
-    console.print(table)
-
-
-def cells(row: dict[str, Any]) -> list[str]:
-    """A row as text."""
-    gap = row["gap"]
+def timed(rows: list[Row], encoder: MiniLM, texts: list[str], rounds: int) -> list[Row]:
+    """The rows with seconds, medians over rounds in which all settings take turns."""
+    taken: list[list[tuple[float, float]]] = [[] for _ in rows]
+    for turn in range(rounds + 1):
+        for row, one in zip(rows, taken):
+            found = outcome(encoder, row.setting, texts, count=False)
+            if turn:  # in the first, code is compiled and plans are made
+                one.append((found.seconds, found.attention_seconds))
     return [
-        " ".join(map(str, row["layers"])),
-        row["title"],
-        f"{row['accuracy']:.3f}",
-        f"{gap['mean']:+.3f} [{gap['low']:+.3f}, {gap['high']:+.3f}]" if row["layers"] else "",
-        f"{row['same neighbour']:.2f}",
-        f"{row['cosine']:.3f}",
-        f"{row['share of operations']:.3f}",
-        f"{row['share in replaced layers']:.3f}",
-        f"{row['attention seconds']:.1f}",
-        f"{row['seconds']:.1f}",
+        replace(
+            row,
+            seconds=statistics.median(whole for whole, _ in one) / len(texts),
+            attention_seconds=statistics.median(part for _, part in one) / len(texts),
+        )
+        for row, one in zip(rows, taken)
     ]
-
-
-def save(given: argparse.Namespace, rows: list[dict[str, Any]], seconds: float) -> None:
-    """Keep the table as JSON, with date, versions and settings."""
-    given.out.mkdir(parents=True, exist_ok=True)
-    names = ("torch", "transformers", "scikit-learn", "numpy")
-    report = {
-        "date": datetime.date.today().isoformat(),
-        "versions": {name: version(name) for name in names} | {"hsa_geo": hsa_geo.__version__},
-        "threads": torch.get_num_threads(),
-        "task": given.task,
-        "fold": given.fold,
-        "least words": given.least,
-        "seconds": seconds,
-        "rows": rows,
-    }
-    path = given.out / f"{given.task}.json"
-    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -10,9 +9,12 @@ import numpy as np
 import pytest
 import torch
 import zero_shot
+from comparison_statistics import Hits
+from zero_shot_encoding import Counted, Counter, Lengths, Outcome, Setting
 from zero_shot_rivals import Rival, Timed
+from zero_shot_table import cells, draw, read, row_of, save
 
-from hsa_geo.hf import Windows
+from hsa_geo.hf import Clusters, Windows
 from hsa_geo.hf.intercept import Layers
 from hsa_geo.hf.plans import Plans
 from hsa_geo.hf.replace import Hierarchical
@@ -91,30 +93,102 @@ def test_timed_layers_do_what_they_did():
             assert not torch.allclose(made(ids).last_hidden_state, expected, atol=1e-4)
 
 
-def test_counted_pairs():
-    """Of two texts, one of them padded: 2 special tokens and 8, or 4, in windows of 4."""
-    counter = zero_shot.Counter((), zero_shot.Setting((0,), "block", 4))
-    mask = torch.ones(2, 1, 1, 10, dtype=torch.bool)
+def counted(setting, length=10):
+    """What a replaced layer and the first layer count: two texts, one of them padded."""
+    counter = Counter()
+    mask = torch.ones(2, 1, 1, length, dtype=torch.bool)
     mask[1, ..., 6:] = False
-    counter.see(counter.plans.begin(None, None), torch.zeros(2, 2, 10, 8), mask)
-    assert counter.flat == 10 * 10 + 6 * 6
-    long = 2 * 4 * 3 + 4 * 3 + 10  # two windows, the root of four, every token with itself
-    short = 6 * 5 + 6  # four tokens are no more than a window, so children of the root
-    assert counter.tied == long + short
+    q, k, v = qkv(length)
+    handler = Counted(setting.handler(()), counter, setting)
+    handler(handler.begin(None, None), None, q, k, v, mask)
+    first = Lengths(Timed(lambda *_, **__: None), counter)
+    first.handler.handler = None
+    with torch.no_grad():
+        counter.see_lengths(first.begin(None, None)[0].batch(mask, k), k)
+    return counter
+
+
+@pytest.mark.parametrize(("kind", "window"), [("block", 4), ("key", 4), ("pooled", 4)])
+def test_counted_operations(kind, window):
+    """Of 2 special tokens and 8, or 4, in windows of 4: pairs by hand; the rest by `ops`."""
+    setting = Setting((0,), kind, window)
+    counter = counted(setting)
+    assert counter.flat == 4 * 16 * (10 * 10 + 6 * 6)
+    # Two windows and the root of four, every token with itself; four tokens are no more than a
+    # window, so children of the root.
+    if kind == "block":
+        long, short = 2 * 4 * 3 + 4 * 3 + 10, 6 * 5 + 6
+    else:  # specials reach 3 others, tokens 3 beside them and 3 above
+        long, short = 2 * 3 + 8 * 6 + 10, 6 * 5 + 6
+    below = (10 + 2) + 6  # children: their means (and for blocks, paths down)
+    extra = below * 16 * (5 if kind == "block" else 2)
+    assert counter.replaced == 4 * 16 * (long + short) + extra
+    assert counter.seconds >= counter.inside > 0
+
+
+def test_counted_local_windows_and_clusters():
+    """Local windows see no means; groups by content pay for the grouping."""
+    counter = counted(Setting((0,), "local", 4))
+    assert counter.replaced == 4 * 16 * (2 * 1 + 8 * 5 + 10 + 6 * 5 + 6)
+    windows = counted(Setting((0,), "key", 4)).replaced
+    clusters = counted(Setting((0,), "key", 4, "clusters")).replaced
+    grouping = Clusters(4).flops([10, 6], 16)
+    assert grouping > 0
+    assert clusters == windows + grouping
+
+
+def rows():
+    base = Outcome(np.eye(3), 100, 0)
+    found = Outcome(np.eye(3)[[0, 2, 1]], 100, 60)
+    hits = Hits(np.array([[1.0, 0.0, 1.0]]), np.arange(3), (0,))
+    less = Hits(np.array([[1.0, 0.0, 0.0]]), np.arange(3), (0,))
+    near = np.array([1, 2, 0])
+    setting = Setting((1, 3, 5), "key", 8)
+    return [
+        row_of(None, base, base, hits, hits, near, near, 6),
+        row_of(setting, found, base, less, hits, near[[0, 2, 1]], near, 6),
+    ]
 
 
 def test_rows_of_the_table():
-    base = zero_shot.Outcome(np.eye(3), 2.0, 1.0, 600)
-    found = zero_shot.Outcome(np.eye(3)[[0, 2, 1]], 1.0, 0.5, 360)
-    hits = zero_shot.Hits(np.array([[1.0, 0.0, 1.0]]), np.arange(3), (0,))
-    near = np.array([0, 1, 2])
-    row = zero_shot.row_of("x", (1, 3, 5), found, base, hits, hits, near[[0, 2, 1]], near)
-    assert row["share of operations"] == pytest.approx(0.6)
-    assert row["share in replaced layers"] == pytest.approx(0.2)
-    assert row["same neighbour"] == pytest.approx(1 / 3)
-    assert row["cosine"] == pytest.approx(1 / 3)
-    assert zero_shot.cells(row)[0] == "1 3 5"
-    assert zero_shot.neighbours(np.eye(3), np.eye(3)[::-1]).tolist() == [2, 1, 0]
+    first, row = rows()
+    assert (first.share, first.replaced, first.gap.mean) == (1, 1, 0)
+    assert row.share == pytest.approx(0.6)
+    assert row.replaced == pytest.approx(0.2)
+    assert row.same == pytest.approx(1 / 3)
+    assert row.cosine == pytest.approx(1 / 3)
+    assert row.gap.mean == pytest.approx(-1 / 3)
+    assert cells(row)[0] == "1 3 5"
+    # Not itself, which is the nearest of all.
+    assert zero_shot.neighbours(np.eye(3), np.eye(3)[[0, 0, 1]]).tolist() == [1, 2, 0]
+
+
+def test_table_and_picture_are_kept(tmp_path):
+    made = rows()
+    save(tmp_path / "food.json", made, "food", "Food: 3 texts", 1.0)
+    title, again = read(tmp_path / "food.json")
+    assert title == "Food: 3 texts"
+    assert again == made
+    lines = (tmp_path / "food.md").read_text().splitlines()
+    assert len(lines) == 2 + 2 + 2
+    assert len({line.count("|") for line in lines[2:]}) == 1
+    draw({title: again}, tmp_path / "food.svg")
+    picture = (tmp_path / "food.svg").read_text()
+    assert "<svg" in picture
+
+
+def test_probes_are_asked_about_texts_they_never_saw():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 4))
+    fold = np.arange(200) % 5
+    # Labels at random: who saw the answers would know them from one feature of each text.
+    y = rng.integers(0, 2, 200)
+    memory = np.concatenate([x, np.eye(200)], 1)
+    probes = zero_shot.probes_of(memory, y, fold)
+    assert sorted(np.concatenate([test for test, _ in probes])) == list(range(200))
+    assert zero_shot.hits_of(probes, memory, y).right.mean() < 0.65
+    told = np.concatenate([memory, y[:, None] * 5.0], 1)
+    assert zero_shot.hits_of(zero_shot.probes_of(told, y, fold), told, y).right.mean() > 0.95
 
 
 @pytest.mark.skipif("HSA_GEO_DATA" not in os.environ, reason="needs the real model and texts")
@@ -127,10 +201,12 @@ def test_the_program(tmp_path, monkeypatch):
         (tmp_path / name / "raw").symlink_to(data / name / "raw")
     line = ["--task", "movie", "--quick", "--root", str(tmp_path), "--out", str(tmp_path / "out")]
     assert zero_shot.main(line) == 0
-    report = json.loads((tmp_path / "out" / "movie.json").read_text())
-    first, key, local = report["rows"]
-    assert first["share of operations"] == 1
-    assert key["share in replaced layers"] < 0.5
+    _, (first, key, local) = read(tmp_path / "out" / "movie.json")
+    assert first.share == 1
+    assert key.replaced < 0.8
     for row in (key, local):
-        assert 0.5 < row["cosine"] < 0.9999
-        assert row["seconds"] > row["attention seconds"] > 0
+        assert 0.5 < row.cosine < 0.9999
+        assert row.seconds > row.attention_seconds > 0
+    monkeypatch.setattr(zero_shot, "outcome", None)  # vectors are kept
+    assert zero_shot.main([*line, "--timed", "0"]) == 0
+    assert read(tmp_path / "out" / "movie.json")[1][1].accuracy == key.accuracy
