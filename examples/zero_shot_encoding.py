@@ -7,7 +7,8 @@ Operations are counted in every replaced layer and batch, from the plan that the
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,12 @@ from hsa_geo.hf.replace import Hierarchical
 from hsa_geo.ops import attention_cost, flat_cost
 
 TITLES = {"block": "block-tied", "key": "key-tied", "local": "local", "pooled": "pooled keys"}
-GROUPINGS = {"windows": Windows, "clusters": Clusters}
+#: Of the paper are windows in which special tokens lie like all others.
+GROUPINGS: dict[str, Callable[[int], Any]] = {
+    "windows": Windows,
+    "clusters": Clusters,
+    "paper's windows": lambda window: Windows(window, special=True),
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class Setting:
         layers: Their numbers.
         kind: ``"block"``, ``"key"``, or a rival.
         window: Members of a group.
-        grouping: ``"windows"`` or ``"clusters"``.
+        grouping: One of :data:`GROUPINGS`.
     """
 
     layers: tuple[int, ...]
@@ -95,27 +101,48 @@ def outcome(
     Returns:
         Vectors, operations and seconds.
     """
-    layers = Layers.of(encoder.encoder.module)
     special = (*encoder.encoder.before, *encoder.encoder.after)
-    counter = Counter()
-    handlers: dict[int, Handler] = {}
+    counter = Counter() if count else None
+    begin = time.perf_counter()
+    with attending(encoder.encoder.module, setting, special, counter) as timed:
+        vectors = encoder.sentences(texts).numpy()
+    seconds = time.perf_counter() - begin
+    attention = sum(one.seconds for one in timed)
+    if counter is None:
+        return Outcome(vectors, 0, 0, seconds, attention)
+    seconds, attention = seconds - counter.seconds, attention - counter.inside
+    return Outcome(vectors, counter.flat, counter.replaced, seconds, attention)
+
+
+@contextmanager
+def attending(
+    model: Any, setting: Setting | None, special: Sequence[int], counter: Counter | None = None
+) -> Iterator[list[Timed]]:
+    """Within it, layers of a model attend otherwise, and attention is timed.
+
+    Args:
+        model: A model of transformers.
+        setting: What is replaced, or None.
+        special: Ids of special tokens.
+        counter: Counts operations, or None.
+
+    Yields:
+        The time of each layer.
+    """
+    layers = Layers.of(model)
     timed = []
     for number in range(len(layers.modules)):
         inner: Any = None
         if setting is not None and number in setting.layers:
-            inner = setting.handler(special)
-            if count:
+            inner = setting.handler(tuple(special))
+            if counter is not None:
                 inner = Counted(inner, counter, setting)
         timed.append(Timed(inner))
-        handlers[number] = timed[-1]
-    if count:  # lengths, where the first layer sees them
+    handlers: dict[int, Handler] = dict(enumerate(timed))
+    if counter is not None:  # lengths, where the first layer sees them
         handlers[0] = Lengths(timed[0], counter)
-    begin = time.perf_counter()
     with layers.intercepted(handlers):
-        vectors = encoder.sentences(texts).numpy()
-    seconds = time.perf_counter() - begin - counter.seconds
-    attention = sum(one.seconds for one in timed) - counter.inside
-    return Outcome(vectors, counter.flat, counter.replaced, seconds, attention)
+        yield timed
 
 
 class Counter:
