@@ -1,0 +1,184 @@
+"""What the commands say: results on stdout, all else on stderr, nothing that drives a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+__all__ = [
+    "OutputClosedError",
+    "caught_warnings",
+    "error_line",
+    "note",
+    "printable",
+    "progress",
+    "record",
+    "say",
+    "set_up",
+    "table",
+]
+
+
+class OutputClosedError(Exception):
+    """Nobody reads stdout any more, as behind ``| head``."""
+
+
+def set_up() -> None:
+    """Characters that an output's encoding lacks are escaped; a warning is one line."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = lambda message, *_: note(f"warning: {one_line(message)}")
+
+
+def printable(text: Any) -> str:
+    r"""A text that only shows: control characters and undecodable bytes are escaped.
+
+    Args:
+        text: Anything; a path with bytes that are no UTF-8, too.
+
+    Returns:
+        One line.
+
+    Example:
+        >>> printable("to\x1b[2J\n"), printable("caf\udce9.html")
+        ('to\\x1b[2J\\n', 'caf\\xe9.html')
+    """
+    return "".join(c if c.isprintable() else _escape(c) for c in str(text))
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # how Python keeps a byte that is no UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return repr(character)[1:-1]
+
+
+def one_line(message: Any) -> str:
+    """A message with single blanks, as far as it can be shown."""
+    return printable(" ".join(str(message).split()))
+
+
+def say(text: str = "") -> None:
+    """A line of results, on stdout at once.
+
+    Raises:
+        OutputClosedError: If nobody reads it any more.
+    """
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        with contextlib.suppress(OSError, ValueError):  # Python flushes once more at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OutputClosedError from None
+
+
+def record(content: dict[str, Any]) -> None:
+    """A result as one line of JSON; a byte of a path that is no UTF-8 is a lone surrogate there."""
+    say(json.dumps(content))
+
+
+def note(text: str) -> None:
+    """A line on stderr; a lost stderr is no reason to stop."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def error_line(error: BaseException) -> str:
+    """What went wrong, in one line.
+
+    Example:
+        >>> error_line(FileNotFoundError(2, "No such file or directory", "page.html"))
+        "[Errno 2] No such file or directory: 'page.html'"
+        >>> error_line(MemoryError())
+        'MemoryError'
+    """
+    return one_line(error) or type(error).__name__
+
+
+@contextlib.contextmanager
+def caught_warnings() -> Iterator[list[str]]:
+    """Collect the library's warnings as lines, instead of printing them.
+
+    Yields:
+        A list, filled at the end.
+    """
+    from hsa_geo.errors import HSAWarning
+
+    lines: list[str] = []
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", HSAWarning)
+        yield lines
+    lines += [one_line(item.message) for item in found]
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "") -> str:
+    """A table as text; the first column is aligned left, the others right.
+
+    Args:
+        columns: Their heads.
+        rows: Their cells.
+        title: A line above. (default: none)
+
+    Returns:
+        Lines without colours, as wide as they need to be.
+
+    Example:
+        >>> print(table(["label", "p"], [["login", "0.9"]]))
+         label     p
+        ─────────────
+         login   0.9
+    """
+    import io
+
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(title=title or None, title_justify="left", title_style="", box=box.SIMPLE_HEAD)
+    for number, name in enumerate(columns):
+        grid.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        grid.add_row(*(Text(printable(cell)) for cell in row))
+    out = io.StringIO()
+    Console(file=out, width=10_000, color_system=None, legacy_windows=False).print(grid)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines() if line.strip())
+
+
+@contextlib.contextmanager
+def progress(
+    what: str, total: int | None = None, *, lines: bool = False
+) -> Iterator[Callable[[], None]]:
+    """A bar on stderr, if that is a terminal.
+
+    Args:
+        what: What is being done.
+        total: How often; None if nobody knows. (default: :obj:`None`)
+        lines: Results are printed meanwhile; on a terminal they are progress enough.
+            (default: :obj:`False`)
+
+    Yields:
+        To be called after each.
+    """
+    stream = sys.stderr
+    shown = stream is not None and stream.isatty()
+    if not shown or (lines and sys.stdout is not None and sys.stdout.isatty()):
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        *(BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,180 @@
+"""The command itself: exit codes, errors in one line, streams that close, imports that wait."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import hsa_geo
+from hsa_geo.cli import app as application
+from hsa_geo.cli import run
+from hsa_geo.cli.app import app
+
+ROOT = Path(hsa_geo.__file__).parents[1]
+PAGE = "<title>Library</title><p>Find a book. We open at ten.</p>"
+
+
+def command(*arguments: str | bytes | Path, **options) -> subprocess.Popen:
+    """``hsa-geo`` in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment |= options.pop("environment", {})
+    return subprocess.Popen(
+        [sys.executable, "-m", "hsa_geo", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=options.pop("stdout", subprocess.PIPE),
+        stderr=subprocess.PIPE,
+        env=environment,
+        **options,
+    )
+
+
+@pytest.fixture
+def page(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(PAGE)
+    return path
+
+
+def test_help_names_the_commands_and_imports_no_torch():
+    found = CliRunner().invoke(app, ["--help"])
+    assert found.exit_code == 0
+    for name in ("inspect", "--version", "--install-completion"):
+        assert name in found.output
+    code = (
+        "import sys; from hsa_geo.cli import run; code = run(['inspect', '--help']);"
+        "print([m for m in ('torch', 'numpy', 'networkx', 'numba') if m in sys.modules], code)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, **CAPTURED
+    )
+    assert told.stdout.splitlines()[-1] == "[] 0", told.stderr
+
+
+CAPTURED = {"capture_output": True, "text": True, "timeout": 60}
+
+
+def test_version_and_no_command(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"hsa-geo {hsa_geo.__version__}\n"
+    assert run([]) == 2
+    assert "Usage: hsa-geo" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["inspec"], "No such command 'inspec'. Did you mean 'inspect'? (see `hsa-geo --help`)"),
+        (["inspect"], "Missing argument 'PATH...' (see `hsa-geo inspect --help`)"),
+        (["inspect", "--nodes", "-1", "x"], "(see `hsa-geo inspect --help`)"),
+        (["inspect", "--as", "pdf", "x"], "'pdf'"),
+        (["inspect", "--jso", "x"], "--jso"),
+    ],
+)
+def test_usage_errors_are_one_line_and_2(capsys, arguments, says):
+    assert run(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("error: ")
+    assert told.err.count("\n") == 1
+    assert says in told.err
+
+
+def test_data_errors_are_one_line_and_1(capsys, tmp_path):
+    assert run(["inspect", str(tmp_path / "to\nbe.html")]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("error: [Errno 2] No such file or directory: ")
+    assert told.err.count("\n") == 1
+    assert run(["inspect", "--debug", str(tmp_path / "a.html")]) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_a_mistake_of_the_program_says_where_to_look(monkeypatch, capsys, page):
+    def broken(*_):
+        raise ZeroDivisionError("by design")
+
+    monkeypatch.setattr("hsa_geo.cli.inspect.measure", broken)
+    assert run(["inspect", str(page)]) == 1
+    told = capsys.readouterr().err
+    assert told == "error: ZeroDivisionError: by design (--debug shows where)\n"
+
+
+def test_ctrl_c_is_130(monkeypatch, capsys, page):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hsa_geo.cli.inspect.measure", interrupted)
+    assert run(["inspect", str(page)]) == 130
+    told = capsys.readouterr()
+    assert "Traceback" not in told.err
+
+    def aborted(*_, **__):
+        raise typer.Abort
+
+    monkeypatch.setattr(application, "app", aborted)
+    assert run(["inspect", str(page)]) == 130
+
+
+def test_ctrl_c_stops_a_stream(tmp_path, page):
+    """A process gets the signal in the middle of a folder that would last for minutes."""
+    for number in range(300):
+        (tmp_path / f"{number:03}.html").write_text(PAGE)
+    process = command("inspect", *[tmp_path] * 100)
+    process.stdout.readline()
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert b"Traceback" not in err
+    assert not out or out.endswith(b"\n")  # no half line
+
+
+def test_a_closed_pipe_is_no_error():
+    nobody, end = os.pipe()
+    os.close(nobody)
+    process = command("--version", stdout=end)
+    os.close(end)
+    assert process.communicate(timeout=60)[1] == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_disk_under_stdout_is_an_error():
+    with open("/dev/full", "wb") as full:
+        process = command("--version", stdout=full)
+        err = process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+    assert b"No space left on device" in err
+    assert b"Traceback" not in err
+
+
+def test_without_the_extra_one_line_says_what_to_install(tmp_path):
+    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('no', name='typer')\n")
+    process = command("--help", environment={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert out == b""
+    assert err.decode() == (
+        "error: the command hsa-geo needs the package 'typer': run `pip install 'hsa_geo[cli]'`.\n"
+    )
+
+
+def test_help_is_there_at_once():
+    """Well under a second of the processor, whatever else is at work."""
+    begin = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert command("--help").wait(timeout=60) == 0
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime < 0.7
+
+
+def test_completion_is_offered(capsys):
+    shown = command("--show-completion", "bash").communicate(timeout=60)[0]
+    assert b"hsa-geo" in shown or b"HSA_GEO" in shown
