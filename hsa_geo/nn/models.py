@@ -13,7 +13,7 @@ from hsa_geo.errors import ShapeError
 from hsa_geo.nn.attentions import encoder_options
 from hsa_geo.nn.encoder import HSAEncoder
 from hsa_geo.nn.readout import subtree_mean
-from hsa_geo.nn.saving import load_model, save_model
+from hsa_geo.nn.saving import MAX_BYTES, PretrainedModel, load_model, save_model
 from hsa_geo.nn.tokens import TokenEncoder
 
 __all__ = ["ATTENTIONS", "SubtreeClassifier"]
@@ -22,11 +22,7 @@ __all__ = ["ATTENTIONS", "SubtreeClassifier"]
 ATTENTIONS = ("hsa", "flat", "deep_set")
 
 
-#: Layers that a :class:`SubtreeClassifier` can be built of.
-ATTENTIONS = ("hsa", "flat", "deep_set")
-
-
-class SubtreeClassifier(nn.Module):
+class SubtreeClassifier(PretrainedModel, nn.Module):
     r"""Classify any subtrees of trees whose leaves hold tokens, such as the forms of a page.
 
     :class:`~hsa_geo.nn.TokenEncoder`, then :class:`~hsa_geo.nn.HSAEncoder` over the whole tree,
@@ -155,16 +151,22 @@ class SubtreeClassifier(nn.Module):
         save_model(self, self.config, folder, extra)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> tuple[SubtreeClassifier, dict[str, Any]]:
+    def load(
+        cls, folder: str | os.PathLike[str], max_bytes: int | None = MAX_BYTES
+    ) -> tuple[SubtreeClassifier, dict[str, Any]]:
         """Read what :meth:`save` wrote.
 
         Args:
             folder: The folder.
+            max_bytes: Largest file of tensors that is read; None for any. (default: 4 GiB)
 
         Returns:
             The model in evaluation mode, and ``extra``.
 
         Raises:
-            FileFormatError: If the folder does not hold a saved model of this schema.
+            FileFormatError: If the folder does not hold a saved model of a schema that this version
+                reads.
         """
-        return load_model(folder, "SubtreeClassifier", lambda config: cls(**config))
+        return load_model(
+            folder, "SubtreeClassifier", lambda config: cls(**config), max_bytes=max_bytes
+        )

@@ -1,27 +1,90 @@
-"""Models as files: ``model.safetensors`` beside ``config.json``, and never a pickle."""
+"""Models as files: ``model.safetensors`` beside ``config.json``, and never a pickle.
+
+``config.json`` (schema 2) holds
+
+- ``schema``: the version of this layout;
+- ``hsa_geo``: the version of the library that wrote it, and ``class``: the name of the model's
+  class, which only explain an error;
+- ``model``: what makes the model again;
+- ``extra``: what else belongs to it, such as labels and the options of a builder.
+
+Files of schema 1, which lack ``hsa_geo`` and ``class``, are read as well.
+
+A model's files may come from anywhere.  Reading them runs nothing; nothing but these two files is
+read, and only if they lie in the folder itself; and no tensor is read, and no memory taken for one,
+before the sizes are found to fit: those of the file, those that its header claims, and those of the
+model that ``config.json`` describes.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
+import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+import hsa_geo
 from hsa_geo._files import replacing
 from hsa_geo._memory import separate
 from hsa_geo.errors import FileFormatError, UnsupportedError
 
-__all__ = ["SCHEMA", "load_model", "save_model"]
+__all__ = ["MAX_BYTES", "SCHEMA", "PretrainedModel", "load_model", "save_model"]
 
-#: Schema version of saved models.
-SCHEMA = 1
+#: Schema version of saved models, and the oldest that is read.
+SCHEMA, OLDEST = 2, 1
+#: Largest ``config.json`` and, unless the caller says otherwise, largest file of tensors.
+MAX_CONFIG, MAX_BYTES = 2**26, 2**32
+#: Types of numbers that models are of, by their names in safetensors.
+_DTYPES = {
+    **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
+    **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8},
+    **{"U8": torch.uint8, "BOOL": torch.bool},
+}
 
 _M = TypeVar("_M", bound=nn.Module)
+
+
+class PretrainedModel:
+    """``save_pretrained`` and ``from_pretrained``, as Hugging Face calls them.
+
+    The model has ``save(folder, extra)`` and ``load(folder, ...)``, which also returns ``extra``.
+    """
+
+    def save_pretrained(
+        self, folder: str | os.PathLike[str], extra: dict[str, Any] | None = None
+    ) -> None:
+        """The same as ``save``.
+
+        Args:
+            folder: Where to write; made if it does not exist.
+            extra: What else belongs to the model, as JSON. (default: :obj:`None`)
+        """
+        self.save(folder, extra)  # type: ignore[attr-defined]
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str], **options: Any) -> Self:
+        """The model alone of what ``load`` reads.
+
+        Args:
+            folder: The folder.
+            **options: As for ``load``.
+
+        Returns:
+            The model in evaluation mode.
+
+        Raises:
+            FileFormatError: As ``load``.
+        """
+        model: Self = cls.load(folder, **options)[0]  # type: ignore[attr-defined]
+        return model
 
 
 def save_model(
@@ -47,7 +110,14 @@ def save_model(
         >>> sorted(path.name for path in Path("a folder").iterdir())
         ['config.json', 'model.safetensors']
     """
-    text = json.dumps({"schema": SCHEMA, "model": config, "extra": extra or {}}, indent=2)
+    content = {
+        "schema": SCHEMA,
+        "hsa_geo": hsa_geo.__version__,
+        "class": type(model).__name__,
+        "model": config,
+        "extra": extra or {},
+    }
+    text = json.dumps(content, indent=2)
     state = model.state_dict()
     for name, value in state.items():
         if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized:
@@ -69,10 +139,11 @@ def load_model(
     name: str,
     build: Callable[[dict[str, Any]], _M],
     group: Callable[[str], str | None] = lambda name: "",
+    max_bytes: int | None = MAX_BYTES,
 ) -> tuple[_M, dict[str, Any]]:
     """Read what :func:`save_model` wrote.
 
-    Nothing is allocated for sizes that the file only claims: the model is built without memory
+    Nothing is allocated for sizes that the files only claim: the model is built without memory
     first, and what it would need compared with what the file holds.
 
     Args:
@@ -81,12 +152,14 @@ def load_model(
         build: Makes the model of its ``config``; called twice.
         group: Parameters (by name) for which this is the same have to be of one dtype; None for
             any. (default: all of them)
+        max_bytes: Largest file of tensors that is read; None for any. (default: 4 GiB)
 
     Returns:
         The model in evaluation mode, its tensors in the dtypes of the file, and ``extra``.
 
     Raises:
-        FileFormatError: If the folder does not hold a saved model of this schema.
+        FileFormatError: If the folder does not hold a saved model of a schema that this version
+            reads.
 
     Example:
         >>> config = {"in_features": 2, "out_features": 3}
@@ -94,38 +167,81 @@ def load_model(
         >>> load_model("model", "Linear", lambda config: nn.Linear(**config))
         (Linear(in_features=2, out_features=3, bias=True), {'classes': ['a', 'b', 'c']})
     """
-    path = Path(folder)
+    path, told = Path(folder), ""
     try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-        if config["schema"] != SCHEMA:
-            raise FileFormatError(
-                f"{path} has schema {config['schema']!r}, but this version of hsa_geo reads "
-                f"{SCHEMA}: train the model anew, or install the version that wrote it."
-            )
-        state = safetensors.torch.load_file(str(path / "model.safetensors"))
-        _check(config["model"], state, build, group)
-        model = build(config["model"])
-        # Copies, which are aligned in memory: results are then the same to the last bit.
-        model.load_state_dict({key: t.clone() for key, t in state.items()}, assign=True)
+        text = _file_of(path, "config.json", MAX_CONFIG).read_text(encoding="utf-8")
+        config = json.loads(text)
+        _check_schema(config, path)
+        told = f"; it calls itself a {config['class']!r:.80}" if "class" in config else ""
+        weights = _file_of(path, "model.safetensors", max_bytes)
+        with safetensors.safe_open(str(weights), framework="pt") as file:
+            _check(config["model"], _claims(file), build, group)
+            model = build(config["model"])
+            # Copies, which are aligned in memory: results are then the same to the last bit.
+            state = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
+        model.load_state_dict(state, assign=True)
         extra = dict(config["extra"])
     except FileFormatError:
         raise
     except Exception as error:  # whatever a damaged or foreign file makes the readers raise
         raise FileFormatError(
             f"{path} does not hold a saved {name} ({type(error).__name__}: "
-            f"{' '.join(str(error).split())[:300]}): give the folder that save() wrote."
+            f"{' '.join(str(error).split())[:300]}{told}): give the folder that save() wrote."
         ) from error
     return model.eval(), extra
 
 
+def _check_schema(config: Any, path: Path) -> None:
+    schema = config["schema"]
+    if isinstance(schema, int) and OLDEST <= schema <= SCHEMA and schema is not True:
+        return
+    writer = f"{config.get('hsa_geo', 'another version')!r:.40}"
+    raise FileFormatError(
+        f"{path} has schema {schema!r:.40}, written by hsa_geo {writer}, but this is hsa_geo "
+        f"{hsa_geo.__version__}, which reads {OLDEST} to {SCHEMA}: install the version that wrote "
+        "it or a newer one, or train the model anew."
+    )
+
+
+def _file_of(folder: Path, name: str, limit: int | None) -> Path:
+    """A regular file in the folder itself, of limited size."""
+    path = Path(os.path.realpath(folder / name))
+    if path.parent != Path(os.path.realpath(folder)):
+        raise ValueError(f"{name} is a link out of the folder")
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{name} is no regular file")
+    if limit is not None and status.st_size > limit:
+        raise ValueError(f"{name} has {status.st_size} bytes, more than the limit of {limit}")
+    return path
+
+
+class _Claim(NamedTuple):
+    """What the header of a file says of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+def _claims(file: Any) -> dict[str, _Claim]:
+    """What the header says, before any tensor is read."""
+    out = {}
+    for key in file.keys():  # noqa: SIM118
+        part = file.get_slice(key)
+        if part.get_dtype() not in _DTYPES:
+            raise ValueError(f"{key} is of type {part.get_dtype()}")
+        out[key] = _Claim(tuple(part.get_shape()), _DTYPES[part.get_dtype()])
+    return out
+
+
 def _check(
     config: dict[str, Any],
-    state: dict[str, Tensor],
+    state: Mapping[str, _Claim],
     build: Callable[[dict[str, Any]], nn.Module],
     group: Callable[[str], str | None],
 ) -> None:
     """Refuse sizes that the tensors do not have, before a model of these sizes is built."""
-    largest = sum(value.numel() for value in state.values())
+    largest = sum(math.prod(claim.shape) for claim in state.values())
     for key, limit in (("num_layers", len(state)), ("position_channels", largest)):
         if (config.get(key) or 0) > limit:
             raise ValueError(f"{key} is {config[key]}")
@@ -135,9 +251,9 @@ def _check(
     if blank.keys() != state.keys():
         raise ValueError(f"the keys {sorted(blank.keys() ^ state.keys())[:5]} are in one of both")
     for key, value in blank.items():
-        if value.shape != state[key].shape:
+        if tuple(value.shape) != state[key].shape:
             raise ValueError(f"{key} has shape {list(state[key].shape)}, not {list(value.shape)}")
-        if value.is_floating_point() != state[key].is_floating_point():
+        if value.is_floating_point() != state[key].dtype.is_floating_point:
             raise ValueError(f"{key} is {state[key].dtype}")
     seen: dict[str, str] = {}
     for key, _ in model.named_parameters(remove_duplicate=False):

@@ -16,13 +16,13 @@ from hsa_geo.nn.encoder import HSAEncoder
 from hsa_geo.nn.leaf_features import LeafFeatures
 from hsa_geo.nn.modalities import encoder_from, encoder_spec
 from hsa_geo.nn.pooling import make_readout
-from hsa_geo.nn.saving import load_model, save_model
+from hsa_geo.nn.saving import MAX_BYTES, PretrainedModel, load_model, save_model
 from hsa_geo.nn.structure import StructureFeatures
 
 __all__ = ["SignalClassifier"]
 
 
-class SignalClassifier(nn.Module):
+class SignalClassifier(PretrainedModel, nn.Module):
     r"""Classify trees, subtrees or leaves, whatever modalities the leaves are of.
 
     .. math::
@@ -208,7 +208,10 @@ class SignalClassifier(nn.Module):
 
     @classmethod
     def load(
-        cls, folder: str | os.PathLike[str], encoders: Mapping[str, nn.Module] | None = None
+        cls,
+        folder: str | os.PathLike[str],
+        encoders: Mapping[str, nn.Module] | None = None,
+        max_bytes: int | None = MAX_BYTES,
     ) -> tuple[SignalClassifier, dict[str, Any]]:
         """Read what :meth:`save` wrote.
 
@@ -216,13 +219,14 @@ class SignalClassifier(nn.Module):
             folder: The folder.
             encoders: Encoders that are modules of one's own, by the names of their modalities;
                 they are given the saved parameters. (default: :obj:`None`)
+            max_bytes: Largest file of tensors that is read; None for any. (default: 4 GiB)
 
         Returns:
             The model in evaluation mode, and ``extra``.
 
         Raises:
-            FileFormatError: If the folder does not hold a saved model of this schema, or an
-                encoder has to be given.
+            FileFormatError: If the folder does not hold a saved model of a schema that this version
+                reads, or an encoder has to be given.
         """
         given = dict(encoders or {})
 
@@ -246,7 +250,7 @@ class SignalClassifier(nn.Module):
             rest = {name: value for name, value in config.items() if name != "encoders"}
             return cls(made, **rest)
 
-        return load_model(folder, cls.__name__, build, _of_one_dtype)
+        return load_model(folder, cls.__name__, build, _of_one_dtype, max_bytes)
 
     def __repr__(self) -> str:
         return (

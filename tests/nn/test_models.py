@@ -259,6 +259,14 @@ def test_saved_and_loaded(tmp_path, attention):
     assert names == ["config.json", "model.safetensors"]
 
 
+def test_the_names_of_hugging_face(tmp_path):
+    model, tree = classifier(), page(0)
+    model.save_pretrained(tmp_path, {"n": 1})
+    assert torch.equal(SubtreeClassifier.from_pretrained(tmp_path)(tree), model.eval()(tree))
+    with pytest.raises(FileFormatError, match="more than the limit of 99"):
+        SubtreeClassifier.from_pretrained(tmp_path, max_bytes=99)
+
+
 def test_saved_over_another(tmp_path):
     classifier(seed=1).save(tmp_path)
     classifier(seed=2).save(tmp_path, {"n": 2})
@@ -367,8 +375,8 @@ def test_hostile_files(tmp_path, fault):
 
 def test_newer_schema(tmp_path):
     classifier().save(tmp_path)
-    edit(tmp_path, lambda config: config.update(schema=2))
-    with pytest.raises(FileFormatError, match="has schema 2, but this version of hsa_geo reads 1"):
+    edit(tmp_path, lambda config: config.update(schema=3))
+    with pytest.raises(FileFormatError, match=r"has schema 3, .* which reads 1 to 2"):
         SubtreeClassifier.load(tmp_path)
 
 

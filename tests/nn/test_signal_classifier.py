@@ -386,6 +386,16 @@ def test_saved_and_loaded(tmp_path, attention, readout):
     again(tree).sum().backward()
 
 
+def test_the_names_of_hugging_face(tmp_path):
+    model, tree = classifier(), document(1)
+    model.save_pretrained(tmp_path, {"classes": ["a", "b", "c"]})
+    again = SignalClassifier.from_pretrained(tmp_path)
+    assert torch.equal(again(tree), model.eval()(tree))
+    assert SignalClassifier.load(tmp_path)[1] == {"classes": ["a", "b", "c"]}
+    with pytest.raises(FileFormatError, match="more than the limit of 99"):
+        SignalClassifier.from_pretrained(tmp_path, max_bytes=99)
+
+
 def test_saved_in_another_dtype(tmp_path):
     model = classifier().double()
     model.save(tmp_path)
