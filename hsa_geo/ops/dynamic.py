@@ -173,8 +173,10 @@ def own_scores(x: Inputs) -> Tensor:
     if plan.leaf_weight is not None:  # w equal leaves: log(w exp(s_ii))
         own = own + plan.leaf_weight.to(own.dtype).log()[:, None]
     own = own.index_select(0, plan.leaf_row)
-    if x.pos is not None:  # the leaf's own e, zero where the leaf is a root
-        e = x.pos.index_select(0, plan.slot_bottom[plan.leaf_slot])
-        is_root = plan.leaf_is_root[plan.leaf_row][:, None]
-        own = own + torch.where(is_root, 0.0, e.square().sum(-1))
-    return own
+    return own if x.pos is None else own + own_positions(x.pos, plan)
+
+
+def own_positions(pos: Tensor, plan: TreePlan) -> Tensor:
+    """``|e|^2`` of every leaf's own position ``[N, H]`` in slot order, zero where it is a root."""
+    e = pos.index_select(0, plan.slot_bottom[plan.leaf_slot])
+    return torch.where(plan.leaf_is_root[plan.leaf_row][:, None], 0.0, e.square().sum(-1))

@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.reach import ReachBlock
-from hsa_geo.ops.dynamic import own_scores
+from hsa_geo.ops.dynamic import own_positions
 from hsa_geo.ops.inputs import Dropout, Inputs
 from hsa_geo.ops.packed import tree_shares
 from hsa_geo.ops.reach_pass import ReachPass
@@ -34,10 +34,12 @@ from hsa_geo.ops.segment import segment_expand, segment_max, segment_sum
 from hsa_geo.ops.walk import slot_means
 
 __all__ = [
+    "FusedKeyInput",
     "KeyInput",
     "KeySolution",
     "by_blocks",
     "energy_of",
+    "fused_key_input",
     "key_input",
     "solve_by_blocks",
     "solve_by_edges",
@@ -72,6 +74,47 @@ class KeyInput(NamedTuple):
     mask: Dropout | None
 
 
+class FusedKeyInput(NamedTuple):
+    """What the compiled kernels need: a leaf's own key and value are those of its slot.
+
+    Attributes:
+        query: ``[N, H, D]``, without the scale.
+        own: ``[N, H]``, what ``s_ii`` has beside the product and the term: |e|^2; or None.
+        mean_key, key_term, mean_value, pos, bias, reach_bias, mask: As in :class:`KeyInput`.
+        scale: Factor of q . k.
+    """
+
+    query: Tensor
+    own: Tensor | None
+    mean_key: Tensor
+    key_term: Tensor
+    mean_value: Tensor
+    pos: Tensor | None
+    bias: Tensor | None
+    reach_bias: Tensor | None
+    mask: Dropout | None
+    scale: float
+
+    def whole(self, plan: TreePlan) -> KeyInput:
+        """The same for the other ways.
+
+        Args:
+            plan: The plan.
+
+        Returns:
+            With what the leaves have of their own.
+        """
+        slot = plan.row_slot
+        query = self.query * self.scale
+        own = (query * self.mean_key[slot]).sum(-1) + self.key_term[slot]
+        return KeyInput(
+            query,
+            own if self.own is None else own + self.own,
+            self.mean_value[slot],
+            *self[2:9],
+        )
+
+
 @dataclass(frozen=True)
 class KeySolution:
     """What key-tied attention found.
@@ -90,6 +133,30 @@ class KeySolution:
     share: Tensor
 
 
+def fused_key_input(x: Inputs, mask: Dropout | None) -> FusedKeyInput:
+    """Means under every slot, for the compiled kernels.
+
+    Args:
+        x: Checked inputs.
+        mask: Dropout mask, already scaled, or None.
+
+    Returns:
+        What they take.
+    """
+    plan = x.plan
+    mean_key, mean_value = slot_means(x.key, plan), slot_means(x.value, plan)
+    key_term = plan.mass.to(x.value.dtype).log()[:, None].expand(-1, x.query.size(1))
+    if x.term is not None:
+        key_term = key_term + slot_means(x.term, plan)
+    pos = own = None
+    if x.pos is not None:
+        pos = x.pos.index_select(0, plan.slot_top)
+        own = own_positions(x.pos, plan).index_select(0, plan.leaf_place)
+    return FusedKeyInput(
+        *(x.query, own, mean_key, key_term, mean_value, pos, x.bias, x.reach_bias, mask, x.scale)
+    )
+
+
 def key_input(x: Inputs, mask: Dropout | None) -> KeyInput:
     """Means under every slot, and the scores of the leaves with themselves.
 
@@ -100,17 +167,7 @@ def key_input(x: Inputs, mask: Dropout | None) -> KeyInput:
     Returns:
         What the two ways below take.
     """
-    plan = x.plan
-    mean_key, mean_value = slot_means(x.key, plan), slot_means(x.value, plan)
-    key_term = plan.mass.to(x.value.dtype).log()[:, None].expand(-1, x.query.size(1))
-    if x.term is not None:
-        key_term = key_term + slot_means(x.term, plan)
-    pos = None if x.pos is None else x.pos.index_select(0, plan.slot_top)
-    own = own_scores(x).index_select(0, plan.leaf_place)
-    return KeyInput(
-        *(x.query * x.scale, own, x.value, mean_key, key_term, mean_value),
-        *(pos, x.bias, x.reach_bias, mask),
-    )
+    return fused_key_input(x, mask).whole(x.plan)
 
 
 def energy_of(log_z: Tensor, plan: TreePlan) -> Tensor:

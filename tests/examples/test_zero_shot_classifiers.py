@@ -120,8 +120,5 @@ def test_bad_files(tmp_path, capsys):
         bad.write_text(content)
         with pytest.raises(FileFormatError, match=why):
             texts_of(task, bad)
-    assert (
-        zero_shot_classifiers.main(["--data", str(tmp_path / "no.csv"), "--model", str(tmp_path)])
-        == 1
-    )
+    assert main(["--data", str(tmp_path / "no.csv"), "--model", str(tmp_path)]) == 1
     assert capsys.readouterr().err.count("\n") == 1

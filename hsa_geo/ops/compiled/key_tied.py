@@ -21,7 +21,7 @@ from hsa_geo.ops.compiled.reach import (
     reach_forward,
 )
 from hsa_geo.ops.compiled.threads import run
-from hsa_geo.ops.key_tied import KeyInput
+from hsa_geo.ops.key_tied import FusedKeyInput
 
 __all__ = ["backward", "forward"]
 
@@ -61,15 +61,15 @@ def _lists(plan: TreePlan) -> Lists:
     return kept
 
 
-def _scores(x: KeyInput) -> ReachScores:
+def _scores(x: FusedKeyInput) -> ReachScores:
     def given(t: Tensor | None) -> Any:
         return flat(x.query.new_empty(0) if t is None else t)
 
-    heads = x.own.size(1)
+    heads = x.query.size(1)
     pairs, leaves = (None, None) if x.mask is None else x.mask
     return ReachScores(
-        scale=flat(x.query.new_ones(1))[0],
-        own=flat(x.own),
+        scale=flat(x.query.new_tensor([x.scale]))[0],
+        own=given(x.own),
         term=flat(x.key_term),
         pos=rows(x.query.new_empty(0, heads, 0) if x.pos is None else x.pos),
         bias=given(x.bias),
@@ -103,7 +103,7 @@ def _head_pieces(lists: Lists, heads: int, dtype: torch.dtype) -> list[tuple[int
     return list(pairwise([heads * i // count for i in range(count + 1)]))
 
 
-def forward(x: KeyInput, plan: TreePlan) -> tuple[Tensor, Tensor]:
+def forward(x: FusedKeyInput, plan: TreePlan) -> tuple[Tensor, Tensor]:
     """Outputs ``[N, H, Dv]`` and log-sum-exps ``[N, H]``.
 
     Args:
@@ -113,22 +113,31 @@ def forward(x: KeyInput, plan: TreePlan) -> tuple[Tensor, Tensor]:
     Returns:
         Outputs and log-sum-exps.
     """
-    lists = _lists(plan)
-    out, log_z = empty(x.value, *x.value.shape), empty(x.own, *x.own.shape)
+    lists, heads = _lists(plan), x.query.size(1)
+    out = empty(x.mean_value, len(x.query), *x.mean_value.shape[1:])
+    log_z = empty(x.key_term, len(x.query), heads)
     tensors = (rows(x.query), rows(x.mean_key), rows(x.mean_value), lists, _scores(x))
     result, lse = rows(out), flat(log_z)
-    pieces = _pieces(lists, x.own.size(1), x.own.dtype)
+    pieces = _pieces(lists, heads, x.query.dtype)
     run(lambda w0, w1: reach_forward(*tensors, w0, w1, result, lse), pieces)
-    has_run("key forward", x.own.dtype)
-    alone = plan.reach_lists.row_list < 0  # leaves that are whole trees
-    if bool(alone.any()):
-        kept = x.value if x.mask is None else x.value * x.mask[1][..., None]
-        out[alone], log_z[alone] = kept[alone], x.own[alone]
+    has_run("key forward", x.query.dtype)
+    alone, slot = _alone(plan)
+    if len(alone):
+        value, kept = x.mean_value[slot], None if x.mask is None else x.mask[1][alone]
+        out[alone] = value if kept is None else value * kept[..., None]
+        score = (x.query[alone] * x.mean_key[slot]).sum(-1) * x.scale + x.key_term[slot]
+        log_z[alone] = score if x.own is None else score + x.own[alone]
     return out, log_z
 
 
+def _alone(plan: TreePlan) -> tuple[Tensor, Tensor]:
+    """Rows and slots of the leaves that are whole trees."""
+    alone = (plan.reach_lists.row_list < 0).nonzero().squeeze(1)
+    return alone, plan.row_slot[alone]
+
+
 def backward(
-    x: KeyInput, plan: TreePlan, log_z: Tensor, grad: Tensor, grad_z: Tensor
+    x: FusedKeyInput, plan: TreePlan, log_z: Tensor, grad: Tensor, grad_z: Tensor
 ) -> tuple[Tensor | None, ...]:
     """The gradients of a call.
 
@@ -140,23 +149,24 @@ def backward(
         grad_z: Gradient of the log-sum-exps ``[N, H]``.
 
     Returns:
-        Gradients of ``query``, ``own``, ``value``, ``mean_key``, ``key_term``, ``mean_value``,
-        ``pos``, ``bias`` and ``reach_bias``; those of the biases are of all heads.
+        Gradients of ``query``, ``own``, ``mean_key``, ``key_term``, ``mean_value``, ``pos``,
+        ``bias`` and ``reach_bias``; those of the biases are of all heads.
     """
-    lists, heads = _lists(plan), x.own.size(1)
-    new = partial(empty, x.own)
-    to_q, to_own = new(*x.query.shape), new(*x.own.shape)
-    to_key, to_value = torch.zeros_like(x.mean_key), torch.zeros_like(x.mean_value)
-    to_term = torch.zeros(x.key_term.shape, dtype=x.own.dtype)
-    to_pos = None if x.pos is None else torch.zeros(x.pos.shape, dtype=x.own.dtype)
-    to_bias = None if x.bias is None else x.own.new_zeros(len(x.bias), heads)
-    to_reach = None if x.reach_bias is None else x.own.new_zeros(len(x.reach_bias), heads)
-    nothing = flat(x.own.new_empty(0))
+    lists, heads = _lists(plan), x.query.size(1)
+    new = partial(torch.zeros, dtype=x.query.dtype)
+    to_q = empty(x.query, *x.query.shape)
+    to_key, to_value = new(x.mean_key.shape), new(x.mean_value.shape)
+    to_term = new(x.key_term.shape)
+    to_own = None if x.own is None else new(x.own.shape)
+    to_pos = None if x.pos is None else new(x.pos.shape)
+    to_bias = None if x.bias is None else new((len(x.bias), heads))
+    to_reach = None if x.reach_bias is None else new((len(x.reach_bias), heads))
+    nothing = flat(x.query.new_empty(0))
     to = ReachAdjoints(
         out=rows(grad),
         lse=flat(grad_z),
         q=rows(to_q),
-        own=flat(to_own),
+        own=nothing if to_own is None else flat(to_own),
         key=flat(to_key),
         value=flat(to_value),
         term=flat(to_term),
@@ -166,12 +176,15 @@ def backward(
     )
     tensors = (rows(x.query), rows(x.mean_key), rows(x.mean_value), lists, _scores(x))
     lse = flat(log_z)
-    pieces = _head_pieces(lists, heads, x.own.dtype)
+    pieces = _head_pieces(lists, heads, x.query.dtype)
     run(lambda h0, h1: reach_backward(*tensors, h0, h1, lse, to), pieces)
-    has_run("key backward", x.own.dtype)
-    to_leaf = torch.zeros_like(x.value)
-    alone = plan.reach_lists.row_list < 0
-    if bool(alone.any()):
-        kept = grad if x.mask is None else grad * x.mask[1][..., None]
-        to_leaf[alone], to_q[alone], to_own[alone] = kept[alone], 0, grad_z[alone]
-    return to_q, to_own, to_leaf, to_key, to_term, to_value, to_pos, to_bias, to_reach
+    has_run("key backward", x.query.dtype)
+    alone, slot = _alone(plan)
+    if len(alone):
+        kept = grad[alone] if x.mask is None else grad[alone] * x.mask[1][alone][..., None]
+        to_value[slot], to_term[slot] = kept, grad_z[alone]
+        if to_own is not None:
+            to_own[alone] = grad_z[alone]
+        scaled = grad_z[alone][..., None] * x.scale
+        to_q[alone], to_key[slot] = scaled * x.mean_key[slot], scaled * x.query[alone]
+    return to_q, to_own, to_key, to_term, to_value, to_pos, to_bias, to_reach

@@ -3,7 +3,9 @@
 The leaves of one group reach the same slots (:class:`~hsa_geo.data.reach.ReachLists`), whose keys
 and values are packed once for all of them.  For leaf i, entry j of its list, and one head::
 
-    t_ij = scale q_i . kbar_j + term_j + e_A . e_j + bias,   t_ii = s_ii in the leaf's own place
+    t_ij = scale q_i . kbar_j + term_j + e_A . e_j + bias
+
+and in the leaf's own place, where kbar is its own key, ``t_ii = scale q_i . k_i + term_i + own_i``;
     p_ij = exp(t_ij - L_i),  L_i = log sum_j exp(t_ij),  out_i = sum_j m_ij p_ij vbar_j
 
 with the dropout mask m.  Backward, with G_i the gradient of out_i and ``dL_i`` that of L_i::
@@ -65,7 +67,7 @@ class ReachScores(NamedTuple):
 
     Attributes:
         scale: Factor of q . k.
-        own: ``[N, H]``, scores of the leaves with themselves.
+        own: ``[N, H]``, added to the scores of the leaves with themselves: |e|^2 of positions.
         term: ``[S, H]``, added to every score of a slot.
         pos: Position embeddings by slot.
         bias: ``[pairs, H or 1]`` by public pair.
@@ -96,7 +98,7 @@ class ReachAdjoints(NamedTuple):
     Attributes:
         out: Gradient of the outputs, by row.
         lse: ``[N, H]``, gradient of the log-sum-exps.
-        q: ``[N, H, D]``; own: ``[N, H]``; key: ``[S, H, D]``; value: ``[S, H, Dv]``;
+        q: ``[N, H, D]``; own: ``[N, H]`` or empty; key: ``[S, H, D]``; value: ``[S, H, Dv]``;
             term: ``[S, H]``; pos: ``[S, H, P]`` or empty; bias: ``[pairs, H]`` or empty;
             reach: ``[Q, H]`` or empty.
     """
@@ -171,6 +173,9 @@ def leaf_terms(
     first, rank, beside = lists.ptr[g], lists.rank[row], lists.beside[g]
     for j in range(lists.ptr[g + 1] - first):
         s[j] += term[j]
+    itself = s[rank]
+    if x.own.size > 0:
+        itself += x.own[row * x.heads + h]
     if x.pos.dim > 0:
         for j in range(beside):
             s[j] += pos_dot(x.pos, lists.row_slot[row], lists.slot[first + j], h)
@@ -187,7 +192,7 @@ def leaf_terms(
             if j != rank:
                 s[j] += x.reach[at]
                 at += x.reach_heads
-    s[rank] = x.own[row * x.heads + h]
+    s[rank] = itself
 
 
 @jit
@@ -350,8 +355,8 @@ def reach_backward(
                     ds[j] = s[j] * (ds[j] + shift)
                 if masked:
                     leaf_mask(s, n, lists, x, row, h)
-                to.own[row * x.heads + h] = ds[rank]
-                ds[rank] = 0
+                if to.own.size > 0:
+                    to.own[row * x.heads + h] = ds[rank]
                 combine(result, ds, n, keys, dim)
                 at = row * to.q.row + h * to.q.head
                 for d in range(dim):
