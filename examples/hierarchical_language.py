@@ -36,7 +36,7 @@ from comparison import (
 )
 from comparison_table import markdown, rows_of, save_report, show, shown
 from language_baselines import BASELINES
-from language_data import FEATURES, TASKS, prepare
+from language_data import FEATURES, MINILM_LAYER, TASKS, prepare
 from language_report import PAIR, best_against, by_length, equivalence, groups_of
 from language_training import ABLATIONS, MODELS, VARIANTS, Settings, run, settings_of
 from rich.console import Console
@@ -111,6 +111,7 @@ def compare_models(args: argparse.Namespace, console: Console) -> None:
     """Run what has not been run, print the tables and write the report."""
     begin = time.perf_counter()
     settings, task = Settings(**FEATURES[args.features]), TASKS[args.task]
+    made_of = [MINILM_LAYER] if args.features == "minilm" else []
     folds = range(1 if args.quick else min(args.run_folds or args.folds, args.folds))
     seeds = range(1 if args.quick else args.seeds or task.seeds)
     pair_seeds = range(1 if args.quick else args.pair_seeds or len(seeds))
@@ -131,7 +132,7 @@ def compare_models(args: argparse.Namespace, console: Console) -> None:
             folder,
             arguments=(args.root, args.task, args.features, args.folds, settings, args.quick),
             recipe=lambda job: recipe_key(
-                settings, task.made_by, VARIANTS.get(job.variant.partition("@")[0])
+                settings, task.made_by, VARIANTS.get(job.variant.partition("@")[0]), *made_of
             ),
             workers=args.workers,
             console=console,
@@ -181,6 +182,7 @@ def compare_models(args: argparse.Namespace, console: Console) -> None:
         "options of the dataset": dict(task.options),
         "documents": len(corpus.trees),
         "features": args.features,
+        "layer of MiniLM": MINILM_LAYER if args.features == "minilm" else None,
         "folds": [len(folds), args.folds],
         "seeds of HSA and flat attention": list(pair_seeds),
         "settings": asdict(settings) | dict(task.settings),
