@@ -36,7 +36,6 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from zero_shot_encoding import Outcome, Setting, outcome
-from zero_shot_rivals import RIVALS
 from zero_shot_table import Row, draw, row_of, save, show
 
 import hsa_geo
@@ -49,12 +48,10 @@ FOLDS = 5
 #: Strengths of the probe, the best of which is found by cross-validation on its training texts.
 STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 1.0)
 
-SETTINGS = [
-    Setting(layers, kind, window)
-    for layers in (ALTERNATE, ALL)
-    for kind in ("block", "key", *RIVALS)
-    for window in ((8, 16) if kind == "local" else (4, 8))
-] + [Setting(layers, "key", 8, "clusters") for layers in (ALTERNATE, ALL)]
+KINDS = (("block", 4), ("block", 8), ("key", 4), ("key", 8), ("pooled", 8), ("local", 16))
+SETTINGS = [Setting(ALTERNATE, kind, window) for kind, window in KINDS]
+SETTINGS += [Setting(ALTERNATE, "key", 8, "clusters")]
+SETTINGS += [Setting(ALL, kind, window) for kind, window in KINDS if window != 4 or kind == "block"]
 
 
 def main(args: list[str] | None = None) -> int:
