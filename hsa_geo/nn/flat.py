@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -111,10 +112,40 @@ class FlatConv(nn.Module):
         if plan.num_leaves == 0:
             out = self.lin_qkv(x)[:, : self.heads * self.out_channels]
             return out if self.concat else out[:, : self.out_channels]
+        q, k, v = self._queries(x, tree, plan)
+        out = self._mix(q, k, v, tree, plan).to(v.dtype)
+        out = out.flatten(1) if self.concat else out.mean(1)
+        return out if self.bias is None else out + self.bias
+
+    def mixing(self, x: Tensor, tree: SignalTree | TreePlan) -> Callable[[Tensor], Tensor]:
+        """The layer's attention at ``x`` as what it does to values: multiply them by Theta.
+
+        Args:
+            x: Leaf features ``[N, in_channels]``.
+            tree: A tree, a batch of trees or a plan.
+
+        Returns:
+            A function from ``[N, H, Dv]`` to ``[N, H, Dv]``; in training with dropout.
+
+        Example:
+            >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1], x=torch.randn(4, 16))
+            >>> values = torch.ones(4, 2, 3)
+            >>> torch.allclose(FlatConv(16, 8, heads=2).mixing(tree.x, tree)(values), values)
+            True
+        """
+        plan = as_plan(tree)
+        check_features(x, plan, self.lin_qkv.in_channels)
+        q, k, _ = self._queries(x, tree, plan)
+        return lambda value: self._mix(q, k, value, tree, plan)
+
+    def _queries(
+        self, x: Tensor, tree: SignalTree | TreePlan, plan: TreePlan
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys, extended by what joins their products, and values."""
         q, k, v = queries_keys_values(
             self.lin_qkv(x), self.values, self.heads, self.norm_q, self.norm_k
         )
-        dtype, scale = v.dtype, self.out_channels**-0.5
+        scale = self.out_channels**-0.5
         if self.energy == "l2":  # - |q - k|^2 / 2 = q . k - |k|^2 / 2 and what all keys share
             wide = torch.promote_types(k.dtype, torch.float32)
             q, k = q.to(wide), k.to(wide)
@@ -125,12 +156,16 @@ class FlatConv(nn.Module):
         if self.position is not None:
             e = self.position(tree).expand(-1, self.heads, -1)
             q, k = torch.cat([q, e / scale], -1), torch.cat([k, e], -1)
+        return q, k, v
+
+    def _mix(
+        self, q: Tensor, k: Tensor, v: Tensor, tree: SignalTree | TreePlan, plan: TreePlan
+    ) -> Tensor:
+        """Attention of values ``[N, H, Dv]``."""
+        v = v.to(q.dtype)
         if self._is_fused(q):
-            out = hsa_attention(q, k, v.to(q.dtype), plan.flat, scale=scale).to(dtype)
-        else:
-            out = self._padded(q, k, v.to(q.dtype), tree, plan).to(dtype)
-        out = out.flatten(1) if self.concat else out.mean(1)
-        return out if self.bias is None else out + self.bias
+            return hsa_attention(q, k, v, plan.flat, scale=self.out_channels**-0.5)
+        return self._padded(q, k, v, tree, plan)
 
     def _is_fused(self, q: Tensor) -> bool:
         """Whether the kernels of hierarchical attention serve, on trees of depth one.
@@ -144,9 +179,10 @@ class FlatConv(nn.Module):
     def _padded(
         self, q: Tensor, k: Tensor, v: Tensor, tree: SignalTree | TreePlan, plan: TreePlan
     ) -> Tensor:
-        """Attention of trees padded to the longest one, ``[N, H, out_channels]``."""
+        """Attention of trees padded to the longest one, ``[N, H, Dv]``."""
         # Fused kernels want values as wide as keys: twice as fast, and no L x L scores in memory.
-        v = nn.functional.pad(v, (0, q.size(-1) - v.size(-1)))
+        width = v.size(-1)
+        v = nn.functional.pad(v, (0, max(q.size(-1) - width, 0)))
         batch = plan.leaf_tree
         order = plan.leaf_order if bool((batch.diff() < 0).any()) else None  # tree by tree
         if order is not None:
@@ -181,7 +217,7 @@ class FlatConv(nn.Module):
                 dropout_p=self.dropout if self.training else 0.0,
                 scale=self.out_channels**-0.5,
             )
-        out = out.transpose(1, 2)[mask][..., : self.out_channels]  # [N, H, D]
+        out = out.transpose(1, 2)[mask][..., :width]  # [N, H, D]
         return out if order is None else torch.empty_like(out).index_copy(0, order, out)
 
     def __repr__(self) -> str:

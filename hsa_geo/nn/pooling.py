@@ -27,6 +27,7 @@ __all__ = [
     "AttentionReadout",
     "HierarchicalReadout",
     "QueryReadout",
+    "attend_leaves",
     "hierarchical_mean",
     "make_readout",
 ]
@@ -156,7 +157,11 @@ class AttentionReadout(nn.Module):
         """Pool the leaves under each node, ``[K, C]``; roots by default."""
         plan = _check_features(x, tree, nodes, self.channels)
         value = x.reshape(-1, self.heads, self.channels // self.heads)
-        return _attend(self.lin(x), value, plan, nodes).flatten(1)
+        return attend_leaves(self.scores(x), value, plan, nodes).flatten(1)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Scores ``[N, H]`` of the leaves ``[N, C]``."""
+        return self.lin(x)
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.channels}, heads={self.heads})"
@@ -211,12 +216,23 @@ class QueryReadout(nn.Module):
     ) -> Tensor:
         """Pool the leaves under each node, ``[K, C]``; roots by default."""
         plan = _check_features(x, tree, nodes, self.channels)
-        width = self.channels // self.heads
-        key, value = self.lin_kv(x).view(-1, 2, self.heads, width).unbind(1)  # [N, H, D]
-        score = (key[:, None] * self.query * width**-0.5).sum(-1)  # [N, s, H]
+        key, value = self._keys_values(x)
         value = value[:, None].expand(-1, self.num_queries, -1, -1)
-        out = _attend(score.flatten(1), value.flatten(1, 2), plan, nodes)  # [K, s H, D]
+        score = self._scores(key)  # [N, s H]
+        out = attend_leaves(score, value.flatten(1, 2), plan, nodes)  # [K, s H, D]
         return self.lin_out(out.flatten(1))
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Scores ``[N, s H]`` of the leaves ``[N, C]``."""
+        return self._scores(self._keys_values(x)[0])
+
+    def _keys_values(self, x: Tensor) -> tuple[Tensor, ...]:
+        """``[N, H, D]`` each."""
+        return self.lin_kv(x).view(-1, 2, self.heads, self.channels // self.heads).unbind(1)
+
+    def _scores(self, key: Tensor) -> Tensor:
+        score = (key[:, None] * self.query * key.size(-1) ** -0.5).sum(-1)  # [N, s, H]
+        return score.flatten(1)
 
     def __repr__(self) -> str:
         return (
@@ -225,10 +241,25 @@ class QueryReadout(nn.Module):
         )
 
 
-def _attend(
+def attend_leaves(
     score: Tensor, value: Tensor, tree: SignalTree | TreePlan, nodes: Tensor | None
 ) -> Tensor:
-    """Softmax of scores ``[N, H]`` over the leaves under each node, of values ``[N, H, D]``."""
+    """Values of the leaves under each node, weighted by the softmax of their scores.
+
+    Args:
+        score: ``[N, H]``.
+        value: ``[N, H, D]``.
+        tree: A tree, a batch of trees, or a plan.
+        nodes: Ids of tree nodes ``[K]``, or None for the root of every tree.
+
+    Returns:
+        ``[K, H, D]``.
+
+    Example:
+        >>> tree = SignalTree.from_parents([2, 2, -1])
+        >>> attend_leaves(torch.zeros(2, 1), torch.tensor([[[1.0]], [[3.0]]]), tree, None).tolist()
+        [[[2.0]]]
+    """
     of, row, share, k = leaves_under(tree, nodes)
     wide = torch.promote_types(value.dtype, torch.float32)
     # The share is the leaf's weight over what all leaves of the node have in common.

@@ -229,3 +229,16 @@ def test_reset_and_repr():
     conv.reset_parameters()
     assert not any((p == 0.123).all() for p in conv.parameters())
     assert repr(conv) == "FlatConv(6, 4, heads=2)"
+
+
+def test_mixing_is_what_the_layer_does_to_its_values():
+    torch.manual_seed(0)
+    tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1], x=torch.randn(4, 16))
+    for bias in (None, AncestorBias(2)):  # by kernels, and padded
+        conv = FlatConv(16, 8, heads=2, pair_bias=bias, position=ReadingOrder(8, heads=2)).eval()
+        values = conv.lin_qkv(tree.x).view(4, 3, 2, 8)[:, 2]
+        torch.testing.assert_close(conv.mixing(tree.x, tree)(values).flatten(1), conv(tree.x, tree))
+        wide = torch.randn(4, 2, 40)
+        out = conv.mixing(tree.x, tree)(wide)
+        assert out.shape == wide.shape
+        torch.testing.assert_close(out[..., :1], conv.mixing(tree.x, tree)(wide[..., :1]))

@@ -524,3 +524,20 @@ def test_compiled_it_gives_the_same(backend, seeds):
         assert torch.allclose(actual, expected, atol=1e-6)
         (grad,) = torch.autograd.grad(actual.square().sum(), x)
         assert torch.allclose(grad, torch.autograd.grad(expected.square().sum(), x)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("tie", ["block", "key"])
+@pytest.mark.parametrize("backend", ["auto", "block", "edge"])
+def test_mixing_multiplies_by_theta_and_its_gradient_by_the_transpose(tie, backend):
+    torch.manual_seed(0)
+    tree = SignalTree.from_parents(
+        [4, 4, 5, 5, 6, 6, -1], x=torch.randn(4, 16, dtype=torch.float64)
+    )
+    conv = HSAConv(16, 8, heads=2, tie=tie, backend=backend, dropout=0.5).double()  # in training
+    theta = conv.eval()(tree.x, tree, return_attention_weights=True)[1].to_dense()
+    value = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
+    out = conv.train().mixing(tree.x, tree)(value)
+    torch.testing.assert_close(out, torch.einsum("hij,jhd->ihd", theta, value))
+    side = torch.randn_like(out)
+    (back,) = torch.autograd.grad(out, value, side)
+    torch.testing.assert_close(back, torch.einsum("hij,ihd->jhd", theta, side))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -192,8 +193,71 @@ class HSAConv(MessagePassing):
             Outputs ``[N, heads * out_channels]`` (or ``[N, out_channels]`` without ``concat``),
             or the pair of them and the weights.
         """
+        plan, (q, k, v), options = self._attention(
+            x, tree, tree_level, pos, pair_bias, bool(return_attention_weights)
+        )
+        mask = options["mask"]
+        solution: Solution | KeySolution | None = None
+        if return_attention_weights:
+            solution = attend(q, k, v, plan, **options)
+            out = solution.out
+        else:
+            out, _ = outputs(q, k, v, plan, **options)
+        out = out.to(v.dtype)  # [N, H, D]
+        out = out.flatten(1) if self.concat else out.mean(1)
+        if self.bias is not None:
+            out = out + self.bias
+        if solution is not None:
+            return out, weights_of(solution, plan, mask)
+        return out
+
+    def mixing(
+        self,
+        x: Tensor,
+        tree: SignalTree | TreePlan,
+        *,
+        pos: Tensor | None = None,
+        pair_bias: Tensor | None = None,
+    ) -> Callable[[Tensor], Tensor]:
+        """The layer's attention at ``x`` as what it does to values: multiply them by Theta.
+
+        Nothing of Theta is kept, so this takes no more memory than the layer itself; the gradient
+        with respect to the values multiplies by the transposed Theta.
+
+        Args:
+            x: Leaf features ``[N, in_channels]``.
+            tree: A tree, a batch of trees or a plan.
+            pos: As in :meth:`forward`. (default: :obj:`None`)
+            pair_bias: As in :meth:`forward`. (default: :obj:`None`)
+
+        Returns:
+            A function from ``[N, H, Dv]`` to ``[N, H, Dv]``, without dropout.
+
+        Example:
+            >>> from hsa_geo.data import SignalTree
+            >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1], x=torch.randn(4, 16))
+            >>> conv = HSAConv(16, 8, heads=2)
+            >>> theta = conv(tree.x, tree, return_attention_weights=True)[1].to_dense()
+            >>> ones = torch.eye(4)[:, None].expand(-1, 2, -1)
+            >>> torch.allclose(conv.mixing(tree.x, tree)(ones), theta.transpose(0, 1), atol=1e-6)
+            True
+        """
+        plan, (q, k, _), options = self._attention(x, tree, None, pos, pair_bias, False)
+        options["mask"] = None
+        return lambda value: outputs(q, k, value, plan, **options)[0]
+
+    def _attention(
+        self,
+        x: Tensor,
+        tree: SignalTree | TreePlan | Tensor,
+        tree_level: Tensor | None,
+        pos: Tensor | None,
+        pair_bias: Tensor | None,
+        keep_weights: bool,
+    ) -> tuple[TreePlan, tuple[Tensor, ...], dict[str, Any]]:
+        """The plan, queries, keys and values, and the options of the attention."""
         refuse_transforms(x, self.lin_qkv.weight)
-        fused = is_fused(self.backend, x) and not return_attention_weights and self.tie == "block"
+        fused = is_fused(self.backend, x) and not keep_weights and self.tie == "block"
         plan = _plan_of(tree, tree_level, x if fused else None)
         check_features(x, plan, self.lin_qkv.in_channels)
         check_dtype(x, self.lin_qkv.weight)
@@ -222,22 +286,10 @@ class HSAConv(MessagePassing):
             "backend": self.backend,
         }
         options |= {"energy": self.energy, "scale": self.scale, "tie": self.tie}
-        if return_attention_weights and self.tie == "key":  # of which only messages keep weights
+        if keep_weights and self.tie == "key":  # of which only messages keep weights
             options["backend"] = "edge"
         options["passes"] = self.passes if options["backend"] == "edge" else None
-        solution: Solution | KeySolution | None = None
-        if return_attention_weights:
-            solution = attend(q, k, v, plan, **options)
-            out = solution.out
-        else:
-            out, _ = outputs(q, k, v, plan, **options)
-        out = out.to(v.dtype)  # [N, H, D]
-        out = out.flatten(1) if self.concat else out.mean(1)
-        if self.bias is not None:
-            out = out + self.bias
-        if solution is not None:
-            return out, weights_of(solution, plan, mask)
-        return out
+        return plan, (q, k, v), options
 
     def __repr__(self) -> str:
         return (
