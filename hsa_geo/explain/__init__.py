@@ -1,4 +1,4 @@
-"""Pictures of trees.
+"""What a model looks at and what for, and pictures of trees.
 
 Example:
     >>> from hsa_geo.data import SignalTree
@@ -7,6 +7,21 @@ Example:
     'SET'
 """
 
+from hsa_geo.explain.deletion import deletion_curve
+from hsa_geo.explain.gradients import attribute_leaves
 from hsa_geo.explain.plot import plot_tree
+from hsa_geo.explain.pyg import LeafExplainer
+from hsa_geo.explain.rollout import attention_rollout
+from hsa_geo.explain.scores import LeafScores, subtree_sum
+from hsa_geo.explain.watch import layer_weights
 
-__all__ = ["plot_tree"]
+__all__ = [
+    "LeafExplainer",
+    "LeafScores",
+    "attention_rollout",
+    "attribute_leaves",
+    "deletion_curve",
+    "layer_weights",
+    "plot_tree",
+    "subtree_sum",
+]
