@@ -18,7 +18,7 @@ from zero_shot_rivals import RIVALS, Rival, Timed
 
 from hsa_geo.data import TreePlan
 from hsa_geo.datasets import MiniLM
-from hsa_geo.hf import Clusters, Windows
+from hsa_geo.hf import Clusters, Squares, Windows
 from hsa_geo.hf.intercept import Handler, Layers
 from hsa_geo.hf.plans import Batch, Pass, Plans
 from hsa_geo.hf.replace import Hierarchical
@@ -29,6 +29,7 @@ TITLES = {"block": "block-tied", "key": "key-tied", "local": "local", "pooled": 
 GROUPINGS: dict[str, Callable[[int], Any]] = {
     "windows": Windows,
     "clusters": Clusters,
+    "squares": Squares,
     "paper's windows": lambda window: Windows(window, special=True),
 }
 
@@ -60,12 +61,12 @@ class Setting:
         layers = "".join(map(str, self.layers))
         return f"{self.kind}-{self.grouping}{self.window}-layers{layers}"
 
-    def handler(self, special: tuple[int, ...]) -> Any:
-        """The handler of replaced layers."""
+    def handler(self, special: tuple[int, ...], patch_size: tuple[int, int] | None = None) -> Any:
+        """The handler of replaced layers, of models of texts or of pictures."""
         hierarchy = GROUPINGS[self.grouping](self.window)
         if self.kind in RIVALS:
-            return Rival(self.kind, hierarchy, special)
-        return Hierarchical(Plans(hierarchy, special), self.kind)
+            return Rival(self.kind, hierarchy, special, patch_size)
+        return Hierarchical(Plans(hierarchy, special, patch_size), self.kind)
 
 
 @dataclass
@@ -134,7 +135,7 @@ def attending(
     for number in range(len(layers.modules)):
         inner: Any = None
         if setting is not None and number in setting.layers:
-            inner = setting.handler(tuple(special))
+            inner = setting.handler(tuple(special), layers.patch_size)
             if counter is not None:
                 inner = Counted(inner, counter, setting)
         timed.append(Timed(inner))

@@ -37,12 +37,19 @@ class Rival:
         kind: ``"local"`` or ``"pooled"``.
         hierarchy: The windows.
         special_ids: Ids of special tokens.
+        patch_size: Height and width of a patch, for models of pictures.
     """
 
-    def __init__(self, kind: str, hierarchy: Hierarchy, special_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        hierarchy: Hierarchy,
+        special_ids: Sequence[int],
+        patch_size: tuple[int, int] | None = None,
+    ) -> None:
         if kind not in RIVALS:
             raise ValueError(f"there is no rival {kind!r}: use one of {', '.join(RIVALS)}.")
-        self.kind, self.plans = kind, Plans(hierarchy, tuple(special_ids))
+        self.kind, self.plans = kind, Plans(hierarchy, tuple(special_ids), patch_size)
 
     def begin(self, ids: Any, pixels: Any) -> Pass:
         """The model is about to run."""

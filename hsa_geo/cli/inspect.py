@@ -10,14 +10,12 @@ import typer
 from hsa_geo.cli.files import find_files, read_bytes
 from hsa_geo.cli.options import AsJson, Debug, Paths
 from hsa_geo.cli.output import (
-    DATA_ERRORS,
     caught_warnings,
-    counted,
+    error_line,
     note,
     printable,
     progress,
     record,
-    report,
     say,
     table,
 )
@@ -38,8 +36,7 @@ _COLUMNS = (
 def inspect(
     paths: Paths,
     kind: Annotated[
-        Kind | None,
-        typer.Option("--as", help="What the files are; by their endings, if not given."),
+        Kind | None, typer.Option("--as", help="What the files are.  [default: by their endings]")
     ] = None,
     nodes: Annotated[
         int, typer.Option(min=0, help="Nodes of the tree to show, of a single file.")
@@ -74,9 +71,9 @@ def inspect(
                 if error is not None:
                     raise error
                 content, _, warned = measure(path, kind, heads, head_dim)
-            except DATA_ERRORS as wrong:
+            except _DATA_ERRORS as error:
                 failed += 1
-                report(path, wrong, as_json)
+                _report(path, error, as_json)
             else:
                 read += 1
                 if as_json:
@@ -86,8 +83,13 @@ def inspect(
                     for line in warned:
                         note(f"warning: {printable(path)}: {line}")
             advance()
-    note(counted("file", read, failed))
+    note(f"{read:,} file{'s' * (read != 1)} read, {failed:,} could not be")
     return 1 if failed else 0
+
+
+# HSAError is a mixture of these and of Exception; MissingPackageError goes to the caller, as it
+# would be the same for every file.
+_DATA_ERRORS = (ValueError, OSError, RuntimeError, RecursionError, MemoryError)
 
 
 def measure(
@@ -168,3 +170,10 @@ def _show(content: dict[str, Any], tree: Any, nodes: int, heads: int, head_dim: 
         )
     )
     say(f"flat attention takes {_ratio(content)} times the operations")
+
+
+def _report(path: Path, error: Exception, as_json: bool) -> None:
+    if as_json:
+        record({"path": str(path), "error": type(error).__name__, "message": error_line(error)})
+    else:
+        note(f"error: {printable(path)}: {error_line(error)}")

@@ -2,6 +2,8 @@
 
 from hsa_geo.datasets.brown import Brown
 from hsa_geo.datasets.clients import Archive
+from hsa_geo.datasets.cross_encoder import CrossEncoder, bert_from_onnx
+from hsa_geo.datasets.dinov2 import DINOv2, dinov2_from_onnx
 from hsa_geo.datasets.elec import Elec
 from hsa_geo.datasets.emojis import Emojis
 from hsa_geo.datasets.food_reviews import FoodReviews
@@ -30,6 +32,8 @@ __all__ = [
     "IMDB",
     "Archive",
     "Brown",
+    "CrossEncoder",
+    "DINOv2",
     "Elec",
     "Emojis",
     "Expressions",
@@ -49,6 +53,8 @@ __all__ = [
     "TextTrees",
     "TokenFeatures",
     "WordVectors",
+    "bert_from_onnx",
+    "dinov2_from_onnx",
     "draw_splits",
     "expression_trees",
     "listops_on_disk",

@@ -104,7 +104,7 @@ def load_encoder(
     options: dict[str, Any] = {"trust_remote_code": False}
     options |= {"local_files_only": True} if local else {"revision": revision or "main"}
     try:
-        with _quiet(transformers):
+        with quiet(transformers):
             config = transformers.AutoConfig.from_pretrained(name, **options)
             auto = transformers.AutoModel
             if getattr(config, "is_encoder_decoder", False):
@@ -186,7 +186,7 @@ def _raise_for(error: Exception, name: str, local: bool) -> None:
 
 
 @contextlib.contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
+def quiet(transformers: Any) -> Iterator[None]:
     """Without the bar that shows the loading of weights."""
     logging = transformers.utils.logging
     shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
