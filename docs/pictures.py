@@ -1,5 +1,7 @@
 """Draw the pictures of the pages: the variable ``tree`` as it is above each ``pictures/*.svg``.
 
+A page that draws itself calls its axes, or a list of them, ``picture``; that is saved instead.
+
 Run ``python docs/pictures.py`` after a page's tree has changed; name pages to draw only theirs.
 """
 
@@ -32,7 +34,9 @@ def draw(page: Path) -> None:
             with contextlib.redirect_stdout(io.StringIO()):
                 exec(compile(code, page.name, "exec"), namespace)
             continue
-        ax = plot_tree(namespace["tree"])
+        drawn = namespace.pop("picture", None)
+        ax = plot_tree(namespace["tree"]) if drawn is None else drawn
+        ax = ax[0] if isinstance(ax, list) else ax
         path = DOCS / "pictures" / f"{picture}.svg"
         path.parent.mkdir(exist_ok=True)
         ax.figure.savefig(path, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))

@@ -8,8 +8,11 @@ from typing import Annotated
 import typer
 
 import hsa_geo
+from hsa_geo.cli.bench import bench
 from hsa_geo.cli.inspect import inspect
 from hsa_geo.cli.output import OutputClosedError, error_line, note, one_line, say, set_up
+from hsa_geo.cli.predict import predict
+from hsa_geo.cli.train import train
 from hsa_geo.errors import HSAError
 
 __all__ = ["app", "run_app"]
@@ -23,7 +26,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-app.command()(inspect)
+for command in (inspect, train, predict, bench):
+    app.command()(command)
 
 
 def _version(wanted: bool) -> None:
@@ -49,9 +53,9 @@ def _begin(
 
 def run_app(arguments: list[str]) -> int:
     """Run a command line; see :func:`hsa_geo.cli.run`."""
-    set_up()
     try:
-        code = app(arguments, prog_name="hsa-geo", standalone_mode=False)
+        with set_up():
+            code = app(arguments, prog_name="hsa-geo", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except OutputClosedError:
         return CLOSED

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from hsa_geo.errors import BuilderError, HSAError, LimitError
+from hsa_geo._folders import Found, walk
+from hsa_geo.errors import BuilderError, LimitError
 
-__all__ = ["MAX_BYTES", "Found", "find_files", "read_bytes"]
+__all__ = ["MAX_BYTES", "find_files", "read_bytes"]
 
 #: Largest file that is read.
 MAX_BYTES = 2**25
 
-#: A file, and why it cannot be read (None where nothing speaks against it).
-Found = tuple[Path, Exception | None]
-
 
 def find_files(paths: Sequence[Path], wanted: Callable[[Path], bool]) -> Iterator[Found]:
-    """The files named, and those of the folders named, sorted by name within each folder.
-
-    In folders hidden files and folders are left out, what is no regular file, and links to
-    folders; a link to a file outside is an error.  Nothing is kept but the names of the folders
-    above the present file.
+    """The files named, and those of the folders named; see :func:`hsa_geo._folders.walk`.
 
     Args:
         paths: Files, taken as they are, and folders.
@@ -33,21 +26,13 @@ def find_files(paths: Sequence[Path], wanted: Callable[[Path], bool]) -> Iterato
 
     Raises:
         BuilderError: If none is found.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> for name in ("b.html", "a.html", "c.css"):
-        ...     (folder / name).touch()
-        >>> [path.name for path, error in find_files([folder], lambda p: p.suffix == ".html")]
-        ['a.html', 'b.html']
     """
     for path in paths:
         if not path.is_dir():
             yield path, None
             continue
         empty = True
-        for found in _walk(path, wanted):
+        for found in walk(path, wanted):
             empty = False
             yield found
         if empty:
@@ -55,29 +40,6 @@ def find_files(paths: Sequence[Path], wanted: Callable[[Path], bool]) -> Iterato
                 f"the folder '{path}' holds no file of a known kind: give one with pages, or "
                 "--as for files with other endings."
             )
-
-
-def _walk(folder: Path, wanted: Callable[[Path], bool]) -> Iterator[Found]:
-    inside = os.path.join(os.path.realpath(folder), "")
-    stack = [iter([folder])]
-    while stack:
-        path = next(stack[-1], None)
-        if path is None:
-            stack.pop()
-        elif path is folder or (path.is_dir() and not path.is_symlink()):
-            try:
-                names = sorted(name for name in os.listdir(path) if not name.startswith("."))
-            except OSError as error:
-                yield path, error
-                continue
-            stack.append(map(path.joinpath, names))
-        elif wanted(path) and path.is_file():
-            leads_out = path.is_symlink() and not os.path.realpath(path).startswith(inside)
-            yield path, _outside(path, folder) if leads_out else None
-
-
-def _outside(path: Path, folder: Path) -> HSAError:
-    return BuilderError(f"'{path}' is a link out of '{folder}': name what it points to instead.")
 
 
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:

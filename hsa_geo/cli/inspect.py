@@ -10,12 +10,14 @@ import typer
 from hsa_geo.cli.files import find_files, read_bytes
 from hsa_geo.cli.options import AsJson, Debug, Paths
 from hsa_geo.cli.output import (
+    DATA_ERRORS,
     caught_warnings,
-    error_line,
+    counted,
     note,
     printable,
     progress,
     record,
+    report,
     say,
     table,
 )
@@ -36,7 +38,8 @@ _COLUMNS = (
 def inspect(
     paths: Paths,
     kind: Annotated[
-        Kind | None, typer.Option("--as", help="What the files are.  [default: by their endings]")
+        Kind | None,
+        typer.Option("--as", help="What the files are; by their endings, if not given."),
     ] = None,
     nodes: Annotated[
         int, typer.Option(min=0, help="Nodes of the tree to show, of a single file.")
@@ -71,9 +74,9 @@ def inspect(
                 if error is not None:
                     raise error
                 content, _, warned = measure(path, kind, heads, head_dim)
-            except _DATA_ERRORS as error:
+            except DATA_ERRORS as wrong:
                 failed += 1
-                _report(path, error, as_json)
+                report(path, wrong, as_json)
             else:
                 read += 1
                 if as_json:
@@ -83,13 +86,8 @@ def inspect(
                     for line in warned:
                         note(f"warning: {printable(path)}: {line}")
             advance()
-    note(f"{read:,} file{'s' * (read != 1)} read, {failed:,} could not be")
+    note(counted("file", read, failed))
     return 1 if failed else 0
-
-
-# HSAError is a mixture of these and of Exception; MissingPackageError goes to the caller, as it
-# would be the same for every file.
-_DATA_ERRORS = (ValueError, OSError, RuntimeError, RecursionError, MemoryError)
 
 
 def measure(
@@ -170,10 +168,3 @@ def _show(content: dict[str, Any], tree: Any, nodes: int, heads: int, head_dim: 
         )
     )
     say(f"flat attention takes {_ratio(content)} times the operations")
-
-
-def _report(path: Path, error: Exception, as_json: bool) -> None:
-    if as_json:
-        record({"path": str(path), "error": type(error).__name__, "message": error_line(error)})
-    else:
-        note(f"error: {printable(path)}: {error_line(error)}")

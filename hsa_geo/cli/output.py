@@ -11,29 +11,40 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 __all__ = [
+    "DATA_ERRORS",
     "OutputClosedError",
     "caught_warnings",
+    "counted",
     "error_line",
     "note",
     "printable",
     "progress",
     "record",
+    "report",
     "say",
     "set_up",
     "table",
 ]
 
 
+#: What a file of a folder may raise without ending the rest.  HSAError is a mixture of these and of
+#: Exception; MissingPackageError ends all, as it would be the same for every file.
+DATA_ERRORS = (ValueError, OSError, RuntimeError, RecursionError, MemoryError)
+
+
 class OutputClosedError(Exception):
     """Nobody reads stdout any more, as behind ``| head``."""
 
 
-def set_up() -> None:
+@contextlib.contextmanager
+def set_up() -> Iterator[None]:
     """Characters that an output's encoding lacks are escaped; a warning is one line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    warnings.showwarning = lambda message, *_: note(f"warning: {one_line(message)}")
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: note(f"warning: {one_line(message)}")
+        yield
 
 
 def printable(text: Any) -> str:
@@ -99,6 +110,24 @@ def error_line(error: BaseException) -> str:
         'MemoryError'
     """
     return one_line(error) or type(error).__name__
+
+
+def report(path: Any, error: BaseException, as_json: bool) -> None:
+    """A file that could not be read, between others that could: a record, or a line on stderr."""
+    if as_json:
+        record({"path": str(path), "error": type(error).__name__, "message": error_line(error)})
+    else:
+        note(f"error: {printable(path)}: {error_line(error)}")
+
+
+def counted(what: str, read: int, failed: int) -> str:
+    """How many could be read.
+
+    Example:
+        >>> counted("page", 1, 1200)
+        '1 page read, 1,200 could not be'
+    """
+    return f"{read:,} {what}{'s' * (read != 1)} read, {failed:,} could not be"
 
 
 @contextlib.contextmanager

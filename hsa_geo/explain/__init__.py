@@ -10,6 +10,8 @@ Example:
 from hsa_geo.explain.deletion import deletion_curve
 from hsa_geo.explain.gradients import attribute_leaves
 from hsa_geo.explain.plot import plot_tree
+from hsa_geo.explain.plot_attention import plot_attention
+from hsa_geo.explain.plot_scaling import plot_scaling
 from hsa_geo.explain.pyg import LeafExplainer
 from hsa_geo.explain.rollout import attention_rollout
 from hsa_geo.explain.scores import LeafScores, subtree_sum
@@ -22,6 +24,8 @@ __all__ = [
     "attribute_leaves",
     "deletion_curve",
     "layer_weights",
+    "plot_attention",
+    "plot_scaling",
     "plot_tree",
     "subtree_sum",
 ]

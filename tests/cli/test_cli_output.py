@@ -43,10 +43,10 @@ def test_warnings_are_collected_and_others_are_quiet(capsys):
 def test_an_encoding_that_lacks_characters(monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
-    with warnings.catch_warnings():
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-        output.set_up()
+    before = warnings.showwarning
+    with output.set_up():
         output.say("café ─")
+    assert warnings.showwarning is before
     assert raw.getvalue() == b"caf\\xe9 \\u2500\n"
 
 

@@ -1,0 +1,183 @@
+"""``hsa-geo train``: a page classifier from labelled pages."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hsa_geo.cli.options import AsJson, Debug
+from hsa_geo.cli.output import error_line, note, printable, progress, record, say
+from hsa_geo.errors import FileFormatError, TrainingError
+
+__all__ = ["FORM_PAGES", "MODEL", "Attention", "train"]
+
+#: What the real pages with annotated forms are called.
+FORM_PAGES = "form-pages"
+#: Where a model is written and looked for.
+MODEL = Path("page-model")
+
+
+class Attention(StrEnum):
+    """What mixes the leaves of a page."""
+
+    hsa = "hsa"
+    flat = "flat"
+    deep_set = "deep_set"
+
+
+def train(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A folder with a folder of pages for each label; a CSV file of paths and labels; "
+            f"or {FORM_PAGES}, 954 real pages whose forms were annotated, fetched the first time.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the model.")] = MODEL,
+    data: Annotated[
+        Path, typer.Option(help=f"Where {FORM_PAGES} is kept.", show_default=True)
+    ] = Path("data/form_pages"),
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help=f"Most epochs; 30, or 10 of {FORM_PAGES}, if not given."),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help=f"Stop after so many without a better score; 10, or 4 of {FORM_PAGES}."
+        ),
+    ] = None,
+    validation: Annotated[
+        float, typer.Option(min=0, max=0.5, help="Share of the pages to choose the best epoch by.")
+    ] = 0.15,
+    attention: Annotated[Attention, typer.Option(help="What mixes the leaves.")] = Attention.hsa,
+    channels: Annotated[int, typer.Option(min=1, help="Width of the model.")] = 64,
+    layers: Annotated[int, typer.Option(min=1, help="Blocks of the model.")] = 1,
+    heads: Annotated[int, typer.Option(min=1, help="Heads; they divide the width.")] = 4,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after an interruption.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what is in the folder of the model.")
+    ] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """Train a page classifier, with early stopping, and save it.
+
+    Pages that cannot be read are reported and left out; the exit code is then 1.
+
+    A training that was interrupted goes on with --resume.
+    """
+    work = out / "training"
+    _check_place(out, work, resume, overwrite)
+    from hsa_geo.pages import PageSettings, train_pages
+
+    real = source == FORM_PAGES and not Path(source).exists()
+    pages = _form_pages(data, validation, seed) if real else _own_pages(source, validation, seed)
+    settings = PageSettings(
+        attention=attention.value,
+        channels=channels,
+        num_layers=layers,
+        heads=heads,
+        epochs=epochs or (10 if real else 30),
+        patience=patience or (4 if real else 10),
+        batch_size=32 if real else 16,
+        seed=seed,
+    )
+    sizes = f"{len(pages.train):,} pages to train on, {len(pages.validation):,} to validate on"
+    note(f"{len(pages.labels):,} labels, {sizes}")
+    if overwrite and not resume:
+        shutil.rmtree(work, ignore_errors=True)
+    try:
+        classifier, result = train_pages(
+            pages.train,
+            pages.validation or None,
+            pages.reader,
+            pages.labels,
+            settings,
+            folder=work,
+            resume=resume,
+        )
+    except KeyboardInterrupt:
+        note(f"interrupted: the same command with --resume goes on from '{printable(work)}'")
+        raise
+    classifier.save(out)
+    (work / "metrics.csv").replace(out / "metrics.csv")
+    shutil.rmtree(work, ignore_errors=True)
+    _tell(out, pages, result, as_json)
+    return 1 if pages.failed else 0
+
+
+def _check_place(out: Path, work: Path, resume: bool, overwrite: bool) -> None:
+    """Refuse before the work what would be refused after it."""
+    if (out / "config.json").exists() and not overwrite:
+        raise FileFormatError(
+            f"'{out}' holds a model already: give another --out, or --overwrite to replace it."
+        )
+    if work.is_dir() and not (resume or overwrite):
+        raise TrainingError(
+            f"'{out}' holds an interrupted training: give --resume to go on, or --overwrite to "
+            "begin anew."
+        )
+    out.mkdir(parents=True, exist_ok=True)
+
+
+def _form_pages(root: Path, share: float, seed: int) -> Any:
+    from hsa_geo.pages import form_pages
+
+    with contextlib.redirect_stdout(sys.stderr):  # results alone are on stdout
+        return form_pages(root, share, seed)
+
+
+def _own_pages(source: str, share: float, seed: int) -> Any:
+    from hsa_geo.pages import find_labelled, labelled_pages
+
+    found = find_labelled(source)
+
+    def shown(pages: Iterable[Any]) -> Iterator[Any]:
+        with progress("reading pages", len(found)) as advance:
+            for page in pages:
+                yield page
+                advance()
+
+    pages = labelled_pages(found, share, seed, read=shown)
+    for path, error in pages.failed:
+        note(f"error: {printable(path)}: {error_line(error)}")
+    return pages
+
+
+def _tell(out: Path, pages: Any, result: Any, as_json: bool) -> None:
+    if as_json:
+        record(
+            {
+                "model": str(out),
+                "labels": pages.labels,
+                "pages": len(pages.train),
+                "validation_pages": len(pages.validation),
+                "failed": [
+                    {"path": str(path), "error": type(error).__name__, "message": str(error)}
+                    for path, error in pages.failed
+                ],
+                "score": result.metric,
+                "epoch": result.best_epoch,
+                "parameters": result.parameters,
+            }
+        )
+        return
+    if result.metric is None:
+        say("too few pages to validate on: the weights are those of the last epoch")
+    else:
+        say(
+            f"best epoch {result.best_epoch}: mean of macro- and micro-F1 {result.metric:.3f} on "
+            f"{len(pages.validation):,} validation pages"
+        )
+    say(f"model of {result.parameters:,} parameters in '{printable(out)}'; try it:")
+    say(f"hsa-geo predict PAGE.html{'' if out == MODEL else f' --model {printable(out)}'}")

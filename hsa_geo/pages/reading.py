@@ -1,0 +1,150 @@
+"""How a page becomes the tree that a classifier reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hsa_geo.builders import from_html
+from hsa_geo.builders.tokens import HASH_BUCKETS
+from hsa_geo.data import SignalTree
+from hsa_geo.errors import BuilderError, FileFormatError
+from hsa_geo.pages.focus import NOT_NEEDED, focus
+
+__all__ = ["FORM_OPTIONS", "PAGE_OPTIONS", "UNITS", "PageReader"]
+
+#: What a classifier can answer for.
+UNITS = ("page", "form")
+#: Of whole pages: what a person sees.
+PAGE_OPTIONS = {"images": False}
+#: Of forms: many are hidden until a click, and what one is for also stands in its id and action.
+FORM_OPTIONS = {"include_hidden": True, "form_tokens": True, "images": False}
+#: Options that a file may set, and the types of their values; none of them reaches a file, and
+#: none lifts a limit.
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(("images", "form_tokens", "include_hidden", "sectioning", "collapse"), bool),
+    **dict.fromkeys(("hash_buckets", "field_tokens"), int),
+    **dict.fromkeys(("tables", "sets"), str),
+}
+#: Most hash buckets and tokens of a field.
+_MOST = 2**24
+
+
+@dataclass(frozen=True)
+class PageReader:
+    """Turns pages into trees, always in the same way.
+
+    What exceeds the limits of :func:`~hsa_geo.builders.from_html` is left out, with a warning.
+
+    Args:
+        unit: ``"page"``, or ``"form"`` for a tree cut down to the forms of the page by
+            :func:`~hsa_geo.pages.focus`. (default: ``"page"``)
+        options: Options of :func:`~hsa_geo.builders.from_html`: ``images``, ``form_tokens``,
+            ``include_hidden``, ``sectioning``, ``collapse``, ``hash_buckets``, ``field_tokens``,
+            ``tables``, ``sets`` (a tag or ``"boxes"``).  (default: those of the unit)
+
+    Raises:
+        BuilderError: If an option is none of these, or its value of the wrong kind.
+
+    Example:
+        >>> reader = PageReader("form")
+        >>> reader("<p>Hello</p><form><input name=q></form>").form_node.numel()
+        1
+        >>> PageReader.from_config(reader.config) == reader
+        True
+    """
+
+    unit: str = "page"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise BuilderError(f"unit={self.unit!r:.80} is unknown: use one of {UNITS}.")
+        if not isinstance(self.options, Mapping):
+            raise BuilderError(f"options={self.options!r:.80}: give a dict of options.")
+        for name, value in self.options.items():
+            if name not in _TYPES or type(value) is not _TYPES[name]:
+                known = ", ".join(f"{k} ({t.__name__})" for k, t in _TYPES.items())
+                raise BuilderError(f"the option {name!r:.80}={value!r:.80} is none of {known}.")
+            if type(value) is int and not 1 <= value <= _MOST:
+                raise BuilderError(f"{name}={value!r:.80}: give a number from 1 to {_MOST}.")
+        if self.unit == "form" and self.hash_buckets != HASH_BUCKETS:
+            raise BuilderError(f"hash_buckets={self.hash_buckets}: forms need {HASH_BUCKETS}.")
+        own = FORM_OPTIONS if self.unit == "form" else PAGE_OPTIONS
+        object.__setattr__(self, "options", {**own, **self.options})
+
+    @property
+    def hash_buckets(self) -> int:
+        """Number of buckets that tokens are hashed into; the ``num_ids`` of a model."""
+        return int(self.options.get("hash_buckets", HASH_BUCKETS))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What makes the reader again, as JSON."""
+        return {"unit": self.unit, "options": dict(self.options)}
+
+    @classmethod
+    def from_config(cls, config: Any) -> PageReader:
+        """The reader of a :attr:`config`, which may come from anywhere.
+
+        Raises:
+            FileFormatError: If it is none.
+        """
+        if not isinstance(config, dict) or config.keys() != {"unit", "options"}:
+            raise FileFormatError(
+                f"{config!r:.200} does not say how pages are read: give a config."
+            )
+        try:
+            return cls(config["unit"], config["options"])
+        except (BuilderError, TypeError) as error:
+            raise FileFormatError(f"it does not say how pages are read: {error}") from error
+
+    def whole(
+        self, source: bytes | str | os.PathLike[str], charset: str | None = None
+    ) -> SignalTree:
+        """The tree of a page as the builder makes it, with names and all forms.
+
+        Args:
+            source, charset: As for :func:`~hsa_geo.builders.from_html`.
+
+        Returns:
+            The tree.
+        """
+        return from_html(source, charset=charset, on_limit="truncate", **self.options)
+
+    def reduce(self, tree: SignalTree) -> SignalTree:
+        """What of a :meth:`whole` tree the model reads.
+
+        Args:
+            tree: The tree; it is left as it is.
+
+        Returns:
+            Another one, without names.
+        """
+        if self.unit == "form":
+            return focus(tree)
+        tree = tree.clone()
+        for key in NOT_NEEDED:
+            if key in tree:
+                del tree[key]
+        return tree
+
+    def __call__(
+        self, source: bytes | str | os.PathLike[str], charset: str | None = None
+    ) -> SignalTree:
+        """The tree that the model reads.
+
+        Args:
+            source: The page: bytes, markup, or a path.
+            charset: Its charset, if the transport told it. (default: :obj:`None`)
+
+        Returns:
+            The tree.
+
+        Raises:
+            BuilderError: If it shows nothing, or cannot be read as a page.
+            OSError: If the file cannot be read.
+        """
+        return self.reduce(self.whole(source, charset))
