@@ -34,13 +34,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from webpage_baselines import run_baselines
-from webpage_data import HTML_OPTIONS, SKIPPED, Pages, focus, page_labels
+from webpage_data import READER, Pages
 from webpage_training import Settings, run, score
 
 import hsa_geo
-from hsa_geo.builders import from_html
 from hsa_geo.errors import FileFormatError, HSAError
-from hsa_geo.nn import SubtreeClassifier
+from hsa_geo.pages import PageClassifier, focus
 
 FOLDS = 5
 NAMES = {
@@ -112,7 +111,7 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     home = args.out / "quick" if args.quick else args.out
     pages = Pages.read(args.root, log=True)
     # Finished runs count again only if they were made of the same thing.
-    recipe = [asdict(settings), HTML_OPTIONS, hsa_geo.__version__, inspect.getsource(focus)]
+    recipe = [asdict(settings), READER.options, hsa_geo.__version__, inspect.getsource(focus)]
     key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:8]
     out = home / key
     out.mkdir(parents=True, exist_ok=True)
@@ -269,34 +268,16 @@ def classify(path: Path, out: Path, console: Console) -> int:
             f"there is no model in {str(out)!r}: run this program without --predict first, which "
             "trains one."
         )
-    model, extra = SubtreeClassifier.load(out / "model")
-    html, classes = extra.get("html"), extra.get("classes")
-    if not (
-        isinstance(html, dict)
-        and html.keys() <= HTML_OPTIONS.keys()
-        and isinstance(classes, list)
-        and len(classes) + 1 == model.config["num_classes"] == SKIPPED + 1
-    ):
-        raise FileFormatError(
-            f"the model in {str(out)!r} does not say how to read a page for it (html={html!r}, "
-            f"classes={classes!r}): run this program without --predict, it trains one that does."
-        )
-    tree = focus(from_html(page, on_limit="truncate", **html))
-    classes = [*map(str, classes), "(none of these)"]
-    with torch.no_grad():
-        logits = model(tree, tree.form_node)
-    forms = len(tree.form_node)
-    hit, probability = page_labels(logits, torch.zeros(forms, dtype=torch.int64), 1)
-    found = [name for name, h in zip(classes, hit[0].tolist()) if h]
-    what = ", ".join(found) if found else "no form of a known type"
+    found = PageClassifier.load(out / "model").predict(page)
+    what = ", ".join(found.labels) if found.labels else "no form of a known type"
     console.print(f"{path}: {what}", soft_wrap=True)
     table = Table("type of form", "probability")
-    for name, p in sorted(zip(classes, probability[0].tolist()), key=lambda item: -item[1]):
+    for name, p in found.probabilities.items():
         table.add_row(name, f"{p:.3f}")
     console.print(table)
-    for i, row in enumerate(logits.softmax(-1)):
-        best = int(row.argmax())
-        console.print(f"form {i + 1} of {forms}: {classes[best]} ({float(row[best]):.3f})")
+    for i, form in enumerate(found.forms):
+        line = f"form {i + 1} of {len(found.forms)}: {form.label} ({form.probability:.3f})"
+        console.print(line)
     return 0
 
 

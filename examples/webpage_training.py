@@ -17,10 +17,11 @@ import torch
 from sklearn.metrics import f1_score
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from webpage_data import HTML_OPTIONS, SKIPPED, Pages, page_labels, page_of_form, targets
+from webpage_data import READER, SKIPPED, Pages, targets
 
-from hsa_geo.builders.tokens import HASH_BUCKETS
 from hsa_geo.nn import SubtreeClassifier
+from hsa_geo.pages import PageClassifier
+from hsa_geo.pages.forms import page_labels, page_of_form
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Settings:
 def build(settings: Settings, attention: str) -> SubtreeClassifier:
     """An untrained model."""
     return SubtreeClassifier(
-        num_ids=HASH_BUCKETS,
+        num_ids=READER.hash_buckets,
         num_classes=SKIPPED + 1,
         channels=settings.channels,
         num_layers=settings.num_layers,
@@ -151,8 +152,8 @@ def run(
     pages = worker_pages(root)
     model, record = train(pages, attention, fold, seed, settings)
     if fold is None:
-        labels = [*pages.dataset.classes]
-        model.save(out / "model", {"classes": labels, "html": HTML_OPTIONS, **asdict(settings)})
+        about = asdict(settings)
+        PageClassifier(model, READER, pages.dataset.classes, about).save(out / "model")
     else:
         test = pages.split(fold)[2]
         record["pages"] = test.tolist()

@@ -19,10 +19,11 @@ from rich.console import Console
 from sklearn.metrics import f1_score
 from webpage_cases import FORMS
 from webpage_classifier import NAMES, evaluate, main, show
-from webpage_data import HTML_OPTIONS, Pages
+from webpage_data import READER, Pages
 from webpage_training import Settings, build
 
 from hsa_geo.datasets import FormPages
+from hsa_geo.pages import PageClassifier
 
 PROGRAM = Path(webpage_classifier.__file__)
 CLASSES = list(FormPages.classes)
@@ -207,7 +208,7 @@ def model(tmp_path_factory):
     untrained = build(TINY, "hsa")
     with torch.no_grad():
         untrained.lin.bias[CLASSES.index("login")] = 20.0
-    untrained.save(out / "model", {"classes": CLASSES, "html": HTML_OPTIONS})
+    PageClassifier(untrained, READER, CLASSES).save(out / "model")
     return out
 
 
@@ -322,25 +323,14 @@ def test_no_model(predict, tmp_path):
     assert "without --predict first" in stderr
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {},
-        {"classes": CLASSES},
-        {"html": HTML_OPTIONS},
-        {"classes": CLASSES[:3], "html": HTML_OPTIONS},
-        {"classes": 8, "html": HTML_OPTIONS},
-        {"classes": CLASSES, "html": [1]},
-        {"classes": CLASSES, "html": {"base": "/"}},
-    ],
-)
+@pytest.mark.parametrize("extra", [{}, {"pages": {"labels": CLASSES}}])
 def test_a_model_of_something_else(predict, tmp_path, extra):
     (tmp_path / "page.html").write_text(FORMS[0])
     build(TINY, "flat").save(tmp_path / "model", extra)
     code, _, stderr = predict("page.html", tmp_path)
     assert code == 1
     assert len(stderr.splitlines()) == 1
-    assert "does not say how to read a page" in stderr
+    assert "does not say how it reads pages" in stderr
     (tmp_path / "model" / "config.json").write_text("{")
     code, _, stderr = predict("page.html", tmp_path)
     assert code == 1

@@ -12,11 +12,12 @@ import torch
 import webpage_training
 from sklearn.metrics import f1_score
 from webpage_cases import mean_loss
-from webpage_data import HTML_OPTIONS, Pages, focus
+from webpage_data import READER, Pages
 from webpage_training import Settings, build, predict, run, score, train
 
 from hsa_geo.nn import SubtreeClassifier
 from hsa_geo.nn.models import ATTENTIONS
+from hsa_geo.pages import PageClassifier
 
 TINY = Settings(channels=8, heads=2, epochs=1, batch_size=8)
 
@@ -142,7 +143,7 @@ def test_an_epoch_on_real_pages(form_pages_dataset):
     dataset = form_pages_dataset[torch.arange(0, 954, 8)]
     pages = Pages(
         dataset,
-        [focus(dataset[i]) for i in range(len(dataset))],
+        [READER.reduce(dataset[i]) for i in range(len(dataset))],
         dataset.column("y").numpy(),
         dataset.column("complete").numpy().reshape(-1),
         np.asarray(dataset.groups()),
@@ -174,10 +175,11 @@ def test_a_run_without_a_test_fold_saves_its_model(at_root, tmp_path, monkeypatc
     record = run(at_root, tmp_path, "hsa", None, 0, TINY)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["hsa-all-seed0.json", "model"]
     assert "labels" not in record
-    model, extra = SubtreeClassifier.load(tmp_path / "model")
+    saved = PageClassifier.load(tmp_path / "model")
+    model = saved.model
     assert model.config["channels"] == 8
-    assert extra["html"] == HTML_OPTIONS
-    assert len(extra["classes"]) == 8
+    assert saved.reader == READER
+    assert len(saved.labels) == 8
     with monkeypatch.context() as patch:
         patch.setattr(webpage_training, "train", None)
         assert run(at_root, tmp_path, "hsa", None, 0, TINY) == record

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from webpage_data import HTML_OPTIONS, Pages, focus, targets
+from webpage_data import READER, Pages, targets
 
-from hsa_geo.builders import from_html
-from hsa_geo.data import SignalTree
 from hsa_geo.datasets import FormPages
 
 FORMS = [
@@ -46,7 +44,7 @@ def make_pages(count: int, seed: int = 0) -> Pages:
         kinds = rng.choice(8, size=int(rng.integers(0, 4)), replace=False)
         body = "<p>Some words in between.</p>".join(FORMS[k] for k in kinds)
         page = f"<title>Shop number {i}</title><p>Welcome to all of you</p>{body}"
-        tree = focus(from_html(page, **HTML_OPTIONS))
+        tree = READER(page)
         fate = rng.random(len(kinds))
         label = np.where(fate < 0.1, NOT_ANNOTATED, np.where(fate < 0.2, SKIPPED_FORM, kinds))
         tree.form_label = torch.from_numpy(label).long()
@@ -71,11 +69,3 @@ def mean_loss(model: torch.nn.Module, pages: Pages, chosen: np.ndarray) -> float
     count = torch.bincount(target[target >= 0], minlength=9)
     weight = 1 / count.clamp(min=1).float()
     return float(torch.nn.functional.cross_entropy(logits, target, weight, ignore_index=-1))
-
-
-def kept(html: str, **limits: int) -> tuple[SignalTree, list[str]]:
-    """A page cut down, and the names of the leaves that it keeps."""
-    tree = from_html(html, **HTML_OPTIONS)
-    tree.row = torch.arange(tree.num_leaves)
-    small = focus(tree, **limits)
-    return small, [tree.tree_name[i] for i in small.row.tolist()]
