@@ -1,4 +1,4 @@
-"""What a model looks at and what for, and pictures of trees.
+"""What a model looks at and what for, as numbers, pictures and pages.
 
 Example:
     >>> from hsa_geo.data import SignalTree
@@ -13,6 +13,7 @@ from hsa_geo.explain.plot import plot_tree
 from hsa_geo.explain.plot_attention import plot_attention
 from hsa_geo.explain.plot_scaling import plot_scaling
 from hsa_geo.explain.pyg import LeafExplainer
+from hsa_geo.explain.report import Report, write_report
 from hsa_geo.explain.rollout import attention_rollout
 from hsa_geo.explain.scores import LeafScores, subtree_sum
 from hsa_geo.explain.watch import layer_weights
@@ -20,6 +21,7 @@ from hsa_geo.explain.watch import layer_weights
 __all__ = [
     "LeafExplainer",
     "LeafScores",
+    "Report",
     "attention_rollout",
     "attribute_leaves",
     "deletion_curve",
@@ -28,4 +30,5 @@ __all__ = [
     "plot_scaling",
     "plot_tree",
     "subtree_sum",
+    "write_report",
 ]
