@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
+import weakref
 
 import pytest
 
 from hsa_geo.builders import from_html
-from hsa_geo.cli import run
+from hsa_geo.cli import run, sources
 from hsa_geo.cli.inspect import measure
 from hsa_geo.ops import attention_cost, flat_cost
 
@@ -86,6 +88,26 @@ def test_the_stream_as_json(capsys, pages):
     assert records[0]["message"] == "'a_bad.html' is empty: there is nothing to make a tree of."
     assert records[1]["leaves"] == 9
     assert told.err == "2 files read, 2 could not be\n"
+
+
+def test_trees_are_let_go(capsys, pages, monkeypatch):
+    """Whatever the number of files, one tree is there at a time."""
+    for number in range(30):
+        (pages / f"{number}.html").write_text(PAGE)
+    alive, most = [], []
+    read = sources.read_tree
+
+    def watched(*arguments):
+        tree = read(*arguments)
+        gc.collect()
+        alive.append(weakref.ref(tree))
+        most.append(sum(one() is not None for one in alive))
+        return tree
+
+    monkeypatch.setattr("hsa_geo.cli.inspect.read_tree", watched)
+    assert run(["inspect", str(pages)]) == 0
+    assert len(most) == 32
+    assert max(most) <= 2  # this one, and perhaps the one before
 
 
 def test_a_folder_without_pages(capsys, tmp_path):

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+import struct
+import zlib
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 from hsa_geo.cli.sources import Kind, kind_of, read_tree
 from hsa_geo.data import Domain
-from hsa_geo.errors import BuilderError, DecodingWarning
+from hsa_geo.errors import BuilderError, DecodingWarning, LimitError
 
 
 def read(data, name):
@@ -41,6 +43,17 @@ def test_texts_and_pictures():
     assert read(out.getvalue(), "a.png").num_leaves == 6
     with pytest.raises(BuilderError):
         read(b"GIF89a nothing", "a.gif")
+
+
+def test_a_picture_that_claims_to_be_huge():
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        check = struct.pack(">I", zlib.crc32(kind + content))
+        return struct.pack(">I", len(content)) + kind + content + check
+
+    size = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(b""))
+    with pytest.raises(LimitError, match="pixels"):
+        read(data + chunk(b"IEND", b""), "a.png")
 
 
 def test_pages_warn():
