@@ -1,4 +1,5 @@
-"""HSA inside pretrained transformers: replace the attention of chosen layers, without training.
+"""HSA inside pretrained transformers: replace the attention of chosen layers, without training,
+and train shortly to recover what that lost.
 
 Needs the extra ``hf``.
 
@@ -19,6 +20,7 @@ Example:
 from hsa_geo.hf.choose import Choice, Option, choose_layers, measure_layers
 from hsa_geo.hf.given import given_trees, token_tree
 from hsa_geo.hf.hierarchies import Clusters, Flat, Sentences, Squares, Windows, sentence_ends
+from hsa_geo.hf.recover import Recovery, recover
 from hsa_geo.hf.replace import load_replaced, replace_attention, restore_attention
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "Clusters",
     "Flat",
     "Option",
+    "Recovery",
     "Sentences",
     "Squares",
     "Windows",
@@ -33,6 +36,7 @@ __all__ = [
     "given_trees",
     "load_replaced",
     "measure_layers",
+    "recover",
     "replace_attention",
     "restore_attention",
     "sentence_ends",
