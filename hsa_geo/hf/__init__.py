@@ -20,7 +20,7 @@ Example:
 from hsa_geo.hf.choose import Choice, Option, choose_layers, measure_layers
 from hsa_geo.hf.given import given_trees, token_tree
 from hsa_geo.hf.hierarchies import Clusters, Flat, Sentences, Squares, Windows, sentence_ends
-from hsa_geo.hf.recover import Recovery, recover
+from hsa_geo.hf.recovery import Recovery, recover
 from hsa_geo.hf.replace import load_replaced, replace_attention, restore_attention
 
 __all__ = [

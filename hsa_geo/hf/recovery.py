@@ -72,7 +72,7 @@ def recover(
     train: str = "layers",
     epochs: int = 1,
     seconds: float = 600.0,
-    lr: float = 5e-4,
+    lr: float = 2e-4,
     batch_tokens: int = 1024,
     max_tokens: int | None = None,
     weight_decay: float = 0.0,
@@ -96,8 +96,9 @@ def recover(
             are left aside.
         tokenizer: Of the model, for texts.
         train: ``"attention"`` trains queries, keys and values of replaced layers, ``"layers"``
-            the whole of these layers, ``"after"`` the layers behind the first of them, too.
-            Whether parameters require gradients makes no difference, and is left as it is.
+            the whole of these layers, ``"after"`` the layers behind the first of them, too; norms
+            are never trained.  Whether parameters require gradients makes no difference, and is
+            left as it is.
         epochs: How often every text is trained on.
         seconds: Time limit; a training that it cuts short still ends with small steps.
         lr: Learning rate after the warm-up.
@@ -149,7 +150,7 @@ def recover(
     )
     if train not in TRAINED:
         raise UnsupportedError(f"train={train!r} is unknown: use one of {TRAINED}.")
-    if not is_number(seconds) or not seconds > 0:
+    if not is_number(seconds) or isinstance(seconds, bool) or not seconds > 0:
         raise ShapeError(f"seconds={seconds!r}: give a time above 0.")
     layers = Layers.of(model)
     replaced = [i for i, module in enumerate(layers.modules) if "_hsa_handler" in vars(module)]
@@ -172,7 +173,14 @@ def _trained(layers: Layers, replaced: list[int], train: str) -> list[nn.Paramet
         modules = _whole_layers(layers)
         if train == "after":
             replaced = list(range(replaced[0], len(modules)))
-    found = [p for number in replaced for p in modules[number].parameters()]
+    inside = [module for number in replaced for module in modules[number].modules()]
+    # Norms may switch features off; a probe that standardises would see the smallest change there.
+    found = [
+        p
+        for module in inside
+        if not isinstance(module, nn.LayerNorm)
+        for p in module.parameters(recurse=False)
+    ]
     for p in found:
         if p.dtype not in (torch.float32, torch.float64):
             raise UnsupportedError(
