@@ -221,7 +221,7 @@ def test_the_clock_ends_it(monkeypatch):
 
     monkeypatch.setattr(recovery, "learning_rate", seen)
     model = replace_attention(make(), "all", 3)
-    found = recover(model, batches(count=20), epochs=100, seconds=20, log=False)
+    found = recover(model, batches(count=20), epochs=100, seconds=20, lr=5e-4, log=False)
     assert 15 <= found.steps < 20
     assert max(rates) > 0.9 * 5e-4 > 0.1 * 5e-4 > rates[-1]
 
