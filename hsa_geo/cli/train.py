@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from hsa_geo.cli.options import AsJson, Debug
-from hsa_geo.cli.output import error_line, note, printable, progress, record, say
+from hsa_geo.cli.output import caught_warnings, error_line, note, printable, progress, record, say
 from hsa_geo.errors import FileFormatError, TrainingError
 
 __all__ = ["FORM_PAGES", "MODEL", "Attention", "train"]
@@ -148,7 +148,10 @@ def _own_pages(source: str, share: float, seed: int) -> Any:
                 yield page
                 advance()
 
-    pages = labelled_pages(found, share, seed, read=shown)
+    with caught_warnings() as warned:
+        pages = labelled_pages(found, share, seed, read=shown)
+    if warned:
+        note(f"warning: {len(warned):,} times something was lost in reading, first: {warned[0]}")
     for path, error in pages.failed:
         note(f"error: {printable(path)}: {error_line(error)}")
     return pages

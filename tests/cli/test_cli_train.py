@@ -65,6 +65,15 @@ def test_a_table_with_pages_that_cannot_be_read(web, capsys):
     assert PageClassifier.load("page-model").labels == ["news", "shop"]
 
 
+def test_what_is_lost_in_reading_is_said_once(web, capsys):
+    for number in range(3):
+        (web / "shop" / f"deep{number}.html").write_text("<div>shoes " * 1100)
+    assert run(["train", str(web), *SMALL, "--epochs", "1"]) == 0
+    warned = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert len(warned) == 1
+    assert warned[0].startswith("warning: 3 times something was lost in reading, first: ")
+
+
 def test_the_same_seed_gives_the_same_model(web, capsys):
     for out in ("one", "two"):
         arguments = ["train", str(web), *SMALL, "--epochs", "2", "--out", out, "--seed", "3"]
