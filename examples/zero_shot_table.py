@@ -1,9 +1,16 @@
-"""The table and the picture of a zero-shot replacement."""
+"""The table and the picture of a zero-shot replacement.
+
+    python examples/zero_shot_table.py runs/zero_shot/*.json --out zero_shot.svg
+
+draws several kept tables into one picture.
+"""
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -178,7 +185,7 @@ def draw(tables: Mapping[str, Sequence[Row]], path: Path) -> None:
         {r.setting.layers for rows in tables.values() for r in rows if r.setting}, key=len
     )
     figure = Figure(figsize=(4.6 * len(sets), 3.1 * len(tables)), layout="constrained")
-    panels = figure.subplots(len(tables), len(sets), squeeze=False, sharey="row")
+    panels = figure.subplots(len(tables), len(sets), squeeze=False, sharex=True, sharey=True)
     for (title, rows), line in zip(tables.items(), panels):
         for layers, panel in zip(sets, line):
             _panel(panel, [row for row in rows if row.setting and row.setting.layers == layers])
@@ -186,6 +193,7 @@ def draw(tables: Mapping[str, Sequence[Row]], path: Path) -> None:
         line[0].set_ylabel("accuracy minus unmodified, points")
     for panel in panels[-1]:
         panel.set_xlabel("operations of replaced layers, % of flat")
+    panels[0, 0].set_xlim(left=0)
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     figure.savefig(path)
@@ -193,7 +201,6 @@ def draw(tables: Mapping[str, Sequence[Row]], path: Path) -> None:
 
 def _panel(panel: Any, rows: Sequence[Row]) -> None:
     panel.axhline(0, color="#999999", linewidth=0.8)
-    panel.set_xscale("log")
     for name, (colour, marker, label) in LOOKS.items():
         some = [row for row in rows if row.setting and _look(row.setting) == name]
         if not some:
@@ -209,3 +216,18 @@ def _panel(panel: Any, rows: Sequence[Row]) -> None:
 
 def _look(setting: Setting) -> str:
     return "clusters" if setting.grouping == "clusters" else setting.kind
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Draw kept tables."""
+    parser = argparse.ArgumentParser(description="Draw tables of zero-shot replacements.")
+    parser.add_argument("tables", type=Path, nargs="+", help="what zero_shot.py has written")
+    parser.add_argument("--out", type=Path, required=True, help="picture, such as a.svg or a.png")
+    given = parser.parse_args(arguments)
+    draw(dict(map(read, given.tables)), given.out)
+    print(f"picture in {given.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 import zero_shot
+import zero_shot_table
 from comparison_statistics import Hits
 from zero_shot_encoding import Counted, Counter, Lengths, Outcome, Setting
 from zero_shot_rivals import Rival, Timed
-from zero_shot_table import cells, draw, read, row_of, save
+from zero_shot_table import cells, read, row_of, save
 
 from hsa_geo.hf import Clusters, Windows
 from hsa_geo.hf.intercept import Layers
@@ -172,7 +173,7 @@ def test_table_and_picture_are_kept(tmp_path):
     lines = (tmp_path / "food.md").read_text().splitlines()
     assert len(lines) == 2 + 2 + 2
     assert len({line.count("|") for line in lines[2:]}) == 1
-    draw({title: again}, tmp_path / "food.svg")
+    assert zero_shot_table.main([str(tmp_path / "food.json"), "--out", f"{tmp_path}/food.svg"]) == 0
     picture = (tmp_path / "food.svg").read_text()
     assert "<svg" in picture
 
