@@ -9,6 +9,7 @@ import typer
 
 import hsa_geo
 from hsa_geo.cli.bench import bench
+from hsa_geo.cli.explain import explain
 from hsa_geo.cli.inspect import inspect
 from hsa_geo.cli.output import OutputClosedError, error_line, note, one_line, say, set_up
 from hsa_geo.cli.predict import predict
@@ -26,7 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for command in (inspect, train, predict, bench):
+for command in (inspect, train, predict, explain, bench):
     app.command()(command)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from hsa_geo.builders import from_html
 from hsa_geo.builders.tokens import HASH_BUCKETS
 from hsa_geo.data import SignalTree
@@ -129,6 +131,29 @@ class PageReader:
         for key in NOT_NEEDED:
             if key in tree:
                 del tree[key]
+        return tree
+
+    def named(
+        self, source: bytes | str | os.PathLike[str], charset: str | None = None
+    ) -> SignalTree:
+        """The tree that the model reads, with the names and kinds of its leaves, for people.
+
+        Args:
+            source, charset: As for :meth:`__call__`.
+
+        Returns:
+            The tree of :meth:`__call__` with ``tree_name`` and ``leaf_kind``.
+
+        Example:
+            >>> PageReader("form").named("<form>Find <input name=q></form>").tree_name
+            ['Find', 'input[text] q', 'form', 'html']
+        """
+        whole = self.whole(source, charset)
+        whole.leaf_number = torch.arange(whole.num_leaves)
+        tree = self.reduce(whole)
+        shown = whole.restrict(tree.leaf_number)  # the same leaves in the same order
+        tree.tree_name, tree.leaf_kind = shown.tree_name, shown.leaf_kind
+        del tree.leaf_number
         return tree
 
     def __call__(

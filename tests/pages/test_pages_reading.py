@@ -5,6 +5,7 @@ import pytest
 from hsa_geo.builders import from_html
 from hsa_geo.errors import BuilderError, TruncationWarning
 from hsa_geo.pages import PageReader, focus
+from hsa_geo.testing.builders import assert_trees_equal
 
 PAGE = (
     "<title>Shop</title><p>Hello you</p><p hidden>Secret</p>"
@@ -62,3 +63,17 @@ def test_what_exceeds_a_limit_is_left_out_with_a_warning():
 def test_what_is_refused(unit, options):
     with pytest.raises(BuilderError):
         PageReader(unit, options)
+
+
+@pytest.mark.parametrize("unit", ["page", "form"])
+def test_named_trees_are_those_that_the_model_reads(unit):
+    reader = PageReader(unit)
+    page = "<title>Shop</title>" + "<p>word here. " * 100 + "<form>Find <input name=q></form>"
+    named, read = reader.named(page), reader(page)
+    assert len(named.tree_name) == named.num_tree_nodes
+    assert len(named.leaf_kind) == named.num_leaves
+    assert named.tree_name[int(named.form_node[0])] == "form"
+    control = [leaf for leaf, kind in enumerate(named.leaf_kind.tolist()) if kind == 1]
+    assert [named.tree_name[leaf] for leaf in control] == ["input[text] q"]
+    del named.tree_name, named.leaf_kind
+    assert_trees_equal(named, read)

@@ -21,7 +21,7 @@ from hsa_geo.explain.watch import Run, answer, evaluating, layer_weights, watche
 from hsa_geo.nn.conv.hsa_conv import HSAConv
 from hsa_geo.ops.flops import attention_cost, flat_cost
 
-__all__ = ["Contents", "Page"]
+__all__ = ["Contents", "Page", "excerpt"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Contents:
         out: The outputs ``[C]``.
         scores: Explanations of the largest, in this order.
         multi_label: Whether each output is answered for itself.
+        node: Id of the node that is answered for. (default: the root)
 
     Example:
         >>> tree = SignalTree.from_parents([2, 2, -1])
@@ -69,9 +70,10 @@ class Contents:
         out: Tensor,
         scores: list[LeafScores],
         multi_label: bool,
+        node: int | None = None,
     ) -> None:
         self.tree, self.labels, self.out, self.scores = tree, labels, out, scores
-        self.multi_label = multi_label
+        self.multi_label, self.node = multi_label, node
         self.outline, self.names = Outline.of(tree), names_of(tree)
         self.rollout: LeafScores | None = None
         self.layers: list[tuple[np.ndarray, np.ndarray]] = []
@@ -81,11 +83,11 @@ class Contents:
     def look(self, model: nn.Module, run: Run | None) -> None:
         """Rollout, attention among blocks, and cost, where the model has them."""
         try:
-            self.rollout = attention_rollout(model, self.tree, run=run)
+            self.rollout = attention_rollout(model, self.tree, node=self.node, run=run)
         except UnsupportedError as error:
             self.notes.append(f"No attention rollout: {error}")
         with torch.no_grad(), evaluating(model), watched(model) as seen:
-            answer(model, self.tree, None, run)
+            answer(model, self.tree, self.node, run)
         convs = [conv for conv, _, _ in seen.layers if isinstance(conv, HSAConv)]
         try:
             weights = layer_weights(model, self.tree, run=run)
@@ -203,11 +205,14 @@ class Contents:
 
     def _summary(self) -> str:
         best = int(self.out.argmax())
-        tree = self.tree
-        return escaped(
-            f"{tree.num_leaves:,} leaves, {tree.num_tree_nodes:,} nodes, depth {tree.depth}. "
-            f"The largest output is “{self.labels[best]}”."
-        )
+        tree, text = self.tree, f"The largest output is “{self.labels[best]}”"
+        size = f"{tree.num_leaves:,} leaves, {tree.num_tree_nodes:,} nodes, depth {tree.depth}. "
+        if self.node is None:
+            return escaped(f"{size}{text}.")
+        place = int(self.outline.place[self.node])
+        part = escaped(excerpt(self.tree, self.node))
+        button = f'<button class="link" data-go="{place}">{part}</button>'
+        return f"{escaped(size + text)} for the part {button}"
 
     def _answers(self) -> str:
         chance = self.out.sigmoid() if self.multi_label else self.out.softmax(0)
@@ -255,18 +260,34 @@ class Contents:
         for one, nodes in zip(scores, parts):
             label = self.labels[one.target or 0]
             rows: list[list[Any]] = [
-                [(self._excerpt(node), int(self.outline.place[node])), float(one.node[node])]
+                [(excerpt(self.tree, node), int(self.outline.place[node])), float(one.node[node])]
                 for node in nodes
             ]
             table = table_html(["part", "adds"], rows) if rows else "<p>Nothing adds to it.</p>"
             out.append(f"<h3>{escaped(label)}</h3>{table}")
         return "".join(out)
 
-    def _excerpt(self, node: int, most: int = 100) -> str:
-        """The name of a node and the first words below it."""
-        at = int(self.outline.place[node])
-        size = min(int(self.outline.size[at]), 60)
-        below = self.outline.node[at : at + size]
-        words = " ".join(self.names[k] for k in below.tolist() if k < self.tree.num_leaves)
-        words = words if len(words) <= most else words[: most - 1] + "…"
-        return f"{self.names[node]}: {words}" if node >= self.tree.num_leaves else words
+
+def excerpt(tree: SignalTree, node: int, most: int = 100) -> str:
+    """The name of a node and the first words below it.
+
+    Args:
+        tree: One tree.
+        node: Id of the node.
+        most: Most characters of the words.
+
+    Returns:
+        One line.
+
+    Example:
+        >>> excerpt(SignalTree.from_parents([2, 2, -1], name=["to", "be", "p"]), 2)
+        'p: to be'
+    """
+    names, plan = names_of(tree), tree.plan
+    if node < tree.num_leaves:
+        return names[node]
+    slot = plan.node_slot[node]
+    first = int(plan.leaf_start[slot])
+    below = plan.leaf_order[first : first + min(int(plan.count[slot]), 60)]
+    words = " ".join(names[leaf] for leaf in below.tolist())
+    return f"{names[node]}: {words if len(words) <= most else words[: most - 1] + '…'}"

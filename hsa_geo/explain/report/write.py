@@ -58,6 +58,7 @@ def write_report(
     tree: SignalTree,
     *,
     labels: Sequence[str] | None = None,
+    node: int | None = None,
     title: str = "Explanation",
     multi_label: bool = False,
     method: str = "integrated_gradients",
@@ -81,6 +82,7 @@ def write_report(
         model: As in :func:`attribute_leaves`.
         tree: One tree.
         labels: Names of the outputs. (default: their numbers)
+        node: Id of the subtree whose answer is explained. (default: the root)
         title: Title of the page. (default: ``"Explanation"``)
         multi_label: Outputs are answered for themselves, by a sigmoid each; otherwise they share
             one softmax. (default: :obj:`False`)
@@ -108,15 +110,15 @@ def write_report(
     """
     one_tree(tree)
     with torch.no_grad(), evaluating(model):
-        out = answer(model, tree, None, run).detach().reshape(-1).double().cpu()
+        out = answer(model, tree, node, run).detach().reshape(-1).double().cpu()
     labels = [str(k) for k in range(len(out))] if labels is None else list(map(str, labels))
     if len(labels) != len(out):
         raise ShapeError(f"labels has {len(labels)} names for {len(out)} outputs: give one each.")
     order = torch.argsort(out, descending=True, stable=True).tolist()
     options: dict[str, Any] = {"method": method, "steps": steps, "max_steps": max_steps}
     explained = order[: _DETAILS[0][0]]
-    scores = attribute_leaves(model, tree, target=explained, run=run, **options)
-    contents = Contents(tree, labels, out, scores, multi_label)
+    scores = attribute_leaves(model, tree, target=explained, node=node, run=run, **options)
+    contents = Contents(tree, labels, out, scores, multi_label, node)
     contents.look(model, run)
     for detail in _DETAILS:
         page = contents.page(title, detail)

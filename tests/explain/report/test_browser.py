@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import time
 from base64 import b64encode
 
@@ -17,6 +18,7 @@ from hsa_geo.nn import PatchConv, SignalClassifier, TokenEncoder
 
 pytest.importorskip("selectolax")
 if find_chromium() is None:
+    assert not os.environ.get("HSA_GEO_REQUIRE_CHROMIUM"), INSTALL
     pytest.skip(INSTALL, allow_module_level=True)
 
 EVIL = (
@@ -237,7 +239,7 @@ def test_it_can_be_read_without_scripts(browser, report):
 
 
 def test_a_large_page_opens_within_two_seconds(browser, tmp_path):
-    """500 KB of page with 20,000 words, more than pages of this size have: the file is below 5 MB."""
+    """500 KB with 20,000 words, more than real pages of this size: the file is below 5 MB."""
     torch.manual_seed(0)
     words = " ".join(f"word{k}" for k in range(40))
     part = f'<p class="{"paragraph " * 40}">{words}. <a href="/{"there/" * 50}">more</a></p>'

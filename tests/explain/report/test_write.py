@@ -62,3 +62,14 @@ def test_wrong_arguments_are_refused(tmp_path):
     with pytest.raises(UnsupportedError, match="2 trees"):
         write_report(tmp_path / "r.html", model, Batch.from_data_list([tree, tree]))
     assert not list(tmp_path.iterdir())
+
+
+def test_the_answer_for_a_part(tmp_path):
+    tree, model = tree_of(), classifier()
+    node = tree.num_leaves
+    report = write_report(tmp_path / "r.html", model, tree, node=node, method="gradient_x_input")
+    expected = model(tree, torch.tensor([node]))[0].detach()
+    assert report.logits == pytest.approx(expected.tolist())
+    assert "for the part <button" in report.path.read_text(encoding="utf-8")
+    with pytest.raises(ShapeError, match="node=-1"):
+        write_report(tmp_path / "r.html", model, tree, node=-1)

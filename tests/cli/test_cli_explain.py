@@ -1,0 +1,119 @@
+"""``hsa-geo explain``: pages for people, objects for machines, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from test_cli_app import ROOT, command
+from test_cli_predict import PAGE, place, saved  # noqa: F401
+
+from hsa_geo.cli import run
+from hsa_geo.errors import UnsupportedError
+
+
+def test_a_page_in_a_process_of_its_own(place):  # noqa: F811
+    saved(place / "m")
+    process = command("explain", "page.html", "--model", "m", "-o", "why.html", cwd=place)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    lines = out.decode().splitlines()
+    report = place / "why.html"
+    assert lines[0] == f"why.html: {report.stat().st_size:,} bytes; open it in a browser"
+    assert lines[1].startswith("page.html: shop")
+    text = report.read_text(encoding="utf-8")
+    assert "<title>page.html: explanation</title>" in text
+    for word in ("Shop", "Buy", "shoes", "input[text] q"):
+        assert f">{word}</i>" in text
+
+
+def test_objects_for_machines(place, capsys):  # noqa: F811
+    saved(place / "page-model")
+    assert run(["explain", "page.html", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["report"] == "report.html"
+    assert content["bytes"] == (place / "report.html").stat().st_size
+    assert set(content["outputs"]) == {"news", "shop"}
+    assert content["warnings"] == []
+    for parts in content["parts"].values():
+        assert all(part["adds"] > 0 and part["part"] for part in parts)
+
+
+def test_forms(place, capsys):  # noqa: F811
+    saved(place / "m", "form", ("login", "search"))
+    (place / "two.html").write_text(
+        "<h1>Shop</h1><form>Find <input name=q></form><form>Mail <input name=m></form>"
+    )
+    texts = []
+    for more in ([], ["--form", "1"], ["--form", "2"]):
+        assert run(["explain", "two.html", "-m", "m", "--json", *more]) == 0
+        content = json.loads(capsys.readouterr().out)
+        texts.append((place / "report.html").read_text(encoding="utf-8"))
+        assert content["form"] == int(more[1]) if more else content["form"] in (1, 2)
+        assert "(none of these)" in content["outputs"]
+    assert "for the part" in texts[1]
+    assert "form: Find input[text] q" in texts[1]
+    assert texts[1] != texts[2]
+    assert run(["explain", "two.html", "-m", "m", "--form", "3"]) == 2
+    assert "shows 2 forms" in capsys.readouterr().err
+    (place / "none.html").write_text("<p>No form")
+    assert run(["explain", "none.html", "-m", "m"]) == 1
+    assert "shows no form" in capsys.readouterr().err
+
+
+def test_what_is_wrong_is_one_line_and_leaves_no_file(place, capsys):  # noqa: F811
+    assert run(["explain", "page.html"]) == 1
+    assert "there is no model" in capsys.readouterr().err
+    saved(place / "page-model")
+    (place / "empty.html").touch()
+    for arguments, code, says in (
+        (["missing.html"], 1, "No such file"),
+        (["empty.html"], 1, "the page shows nothing"),
+        (["page.html", "--out", "page.html"], 2, "is the page itself"),
+        (["page.html", "--form", "1"], 2, "whole pages"),
+        (["page.html", "--out", "no/folder.html"], 1, "No such file"),
+        (["page.html", "--out", "page-model"], 1, ""),
+    ):
+        assert run(["explain", *arguments]) == code
+        err = capsys.readouterr().err
+        assert err.startswith("error: ")
+        assert len(err.splitlines()) == 1
+        assert says in err
+    assert not (place / "report.html").exists()
+    assert (place / "page.html").read_text() == PAGE
+
+
+def test_hostile_text_is_only_text(place, capsys):  # noqa: F811
+    saved(place / "page-model")
+    (place / "evil.html").write_text(
+        '<title></title><input name="</script><script>alert(1)</script>\x1b[2J"><p>two words'
+    )
+    assert run(["explain", "evil.html"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+    text = (place / "report.html").read_text(encoding="utf-8")
+    assert text.count("<script") == 2
+    assert "\x1b" not in text
+
+
+def test_it_waits_for_torch_until_it_is_needed():
+    told = subprocess.run(
+        [sys.executable, "-c", "import sys, hsa_geo.cli.explain; print('torch' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert told.stdout.strip() == "False"
+
+
+def test_models_that_cannot_be_explained_are_an_error(place, monkeypatch, capsys):  # noqa: F811
+    saved(place / "page-model")
+
+    def refuse(*arguments, **options):
+        raise UnsupportedError("not this one: give another.")
+
+    monkeypatch.setattr("hsa_geo.explain.write_report", refuse)
+    assert run(["explain", "page.html"]) == 1
+    assert capsys.readouterr().err == "error: not this one: give another.\n"
