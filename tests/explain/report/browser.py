@@ -25,6 +25,10 @@ def find_chromium():
     return given or next(filter(None, map(shutil.which, NAMES)), None)
 
 
+class ProtocolError(Exception):
+    """Chromium cannot do what it was asked for."""
+
+
 class Browser:
     """One headless browser with one tab, without any network."""
 
@@ -83,7 +87,8 @@ class Browser:
         while True:
             answer = self._message(timeout)
             if answer.get("id") == self._number:
-                assert "error" not in answer, answer
+                if "error" in answer:
+                    raise ProtocolError(f"{method}: {answer['error']}")
                 return answer["result"]
             self.events.append(answer)
 
@@ -103,6 +108,14 @@ class Browser:
         out = self.call("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in out, out["exceptionDetails"]
         return out["result"].get("value")
+
+    def source(self):
+        """The document as HTML, without scripts of it or of ours; empty while another one comes."""
+        try:
+            root = self.call("DOM.getDocument", depth=0)["root"]
+            return str(self.call("DOM.getOuterHTML", nodeId=root["nodeId"])["outerHTML"])
+        except ProtocolError:
+            return ""
 
     def press(self, key, text=None):
         """Press a key."""
@@ -147,7 +160,7 @@ class Browser:
         self.session = None
         try:
             self.call("Browser.close", timeout=10)
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, ProtocolError):
             self.process.kill()
         try:
             self.process.wait(20)
