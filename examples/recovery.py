@@ -78,6 +78,7 @@ def main(args: list[str] | None = None) -> int:
     parser.add_argument("--train", choices=["attention", "layers"], default="layers")
     parser.add_argument("--lr", type=positive_rate, default=2e-4, help="(default: %(default)s)")
     parser.add_argument("--batch-tokens", type=positive, default=1024, help="tokens of a step")
+    parser.add_argument("--texts", type=positive, help="train on so many of the others at most")
     parser.add_argument("--epochs", type=positive, default=1, help="(default: %(default)s)")
     parser.add_argument("--seconds", type=positive, default=600, help="most seconds of training")
     parser.add_argument("--seed", type=int, default=0)
@@ -103,7 +104,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
 
     folder = given.out / given.task / recipe_key(texts, hsa_geo.__version__)
     base = kept(folder / "unmodified.npz", lambda: outcome(encoder, None, texts))
-    probes = probes_of(base.vectors, y, fold)
+    probes = probes_of(base.vectors, y, fold, sorted(set(given.asked)))
     some = [texts[i] for i in asked]
     before = outcome(encoder, setting, some)
     unmodified = Outcome(base.vectors[asked], before.flat, 0)  # operations of these texts alone
@@ -122,7 +123,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
 
     ask(None, unmodified)
     ask(setting, before)
-    others = [texts[i] for i in np.setdiff1d(np.arange(len(texts)), asked)]
+    others = [texts[i] for i in np.setdiff1d(np.arange(len(texts)), asked)][: given.texts]
     recovery, used = recovered(encoder, setting, list(parts(others)), given)
     ask(Recovered(ALL, given.tie, given.window), outcome(encoder, setting, some))
     title = f"{TASKS[given.task].title}: {len(asked)} texts, all layers replaced"
@@ -150,8 +151,7 @@ def answers(
     said = np.full(len(asked), -1)
     for test, probe in probes:
         mine = np.isin(asked, test)
-        if mine.any():
-            said[mine] = probe.predict(vectors[mine])
+        said[mine] = probe.predict(vectors[mine])
     return said
 
 

@@ -152,10 +152,12 @@ def folds_of(corpus: Corpus, chosen: np.ndarray) -> np.ndarray:
     return fold[chosen]
 
 
-def probes_of(x: np.ndarray, y: np.ndarray, fold: np.ndarray) -> list[tuple[np.ndarray, Any]]:
-    """For each fold: its texts, and a probe of the vectors of all others."""
+def probes_of(
+    x: np.ndarray, y: np.ndarray, fold: np.ndarray, folds: Sequence[int] = range(FOLDS)
+) -> list[tuple[np.ndarray, Any]]:
+    """For each of some folds: its texts, and a probe of the vectors of all others."""
     probes = []
-    for number in range(FOLDS):
+    for number in folds:
         train = fold != number
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
         probe = GridSearchCV(model, {"logisticregression__C": STRENGTHS}, cv=5)
