@@ -318,25 +318,3 @@ def test_models_that_are_refused():
         recover(replace_attention(make("vit"), "all"), ["a"], Letters(), log=False)
     with pytest.raises(UnsupportedError, match="give a model of transformers"):
         recover(torch.nn.Linear(2, 2), batches(), log=False)
-
-
-def test_transformers_trainer(tmp_path):
-    """Ordinary fine-tuning, by the trainer that most use."""
-    pytest.importorskip("accelerate")
-    torch.manual_seed(0)
-    model = make("bert", "AutoModelForSequenceClassification")
-    replace_attention(model, "all", 3)
-    data = [
-        {"input_ids": torch.randint(5 + 27 * (i % 2), 32 + 27 * (i % 2), (12,)), "labels": i % 2}
-        for i in range(64)
-    ]
-    options = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
-    arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path), num_train_epochs=4, learning_rate=3e-3, **options
-    )
-    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=data)
-    trainer.train()
-    assert trainer.evaluate(data)["eval_loss"] < 0.3
-    trainer.save_model(str(tmp_path / "kept"))
-    kept = transformers.AutoConfig.from_pretrained(tmp_path / "kept")
-    assert kept.hsa_attention["layers"] == [0, 1, 2]
