@@ -128,8 +128,9 @@ def race(given: argparse.Namespace, console: Console) -> None:
     """Time every setting on one picture, print and keep the table."""
     encoder, (files, _) = set_up(given)
     pixels = encoder.pixels([opened(files[0])])
+    settings = [setting for setting in settings_of(given) if setting.kind not in RIVALS]
     laps = raced(
-        *(encoder.module, settings_of(given), ()),
+        *(encoder.module, settings, ()),
         lambda: encoder.module(pixel_values=pixels),
         given.rounds,
     )

@@ -1,6 +1,7 @@
 """HSA inside a pretrained cross-encoder, without training, at its own task: ranking passages.
 
     python examples/zero_shot_ranking.py             # how well passages are ranked
+    python examples/zero_shot_ranking.py --measure   # divergence of every layer, on other queries
     python examples/zero_shot_ranking.py --race      # seconds of the whole model, side by side
     python examples/zero_shot_ranking.py --quick
 
@@ -8,9 +9,9 @@ A query is the one-line summary of a module of GRASS GIS, without the module's n
 that answers it is the beginning of that module's description, and 30 other passages are those of
 other modules that share most words with the query.  Attention of some layers of the cross-encoder
 is replaced, nothing is trained, and the passages are ranked again: how often is the right one
-first, and what is the mean of one over its rank (MRR)?  Settings that are to be chosen by a result
-can be compared on other queries first (``--part validation``).  What was computed is kept, and a
-run that was stopped goes on.
+first, and what is the mean of one over its rank (MRR)?  Which layers lend themselves to it is
+measured on other queries, without a look at the answers (``--measure``).  What was computed is
+kept, and a run that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from comparison import exit_code, positive, recipe_key
 from comparison_statistics import Hits
 from rich.console import Console
 from rich.progress import track
+from rich.table import Table
 from sklearn.feature_extraction.text import TfidfVectorizer
 from zero_shot_encoding import GROUPINGS, Counter, Outcome, Setting, attending
 from zero_shot_race import raced
@@ -42,26 +44,29 @@ from hsa_geo._files import replacing
 from hsa_geo.builders.html import parse_html
 from hsa_geo.datasets import CrossEncoder
 from hsa_geo.datasets.manual_sections import manual_of
-from hsa_geo.hf import Sentences
+from hsa_geo.hf import Clusters, Sentences, measure_layers
 from hsa_geo.hf.intercept import tokenizer_special_ids
 
 LAYERS = 12
 #: Passages that are ranked beside the right one, and the fewest words of a passage and a query.
 OTHERS, WORDS, QUERY = 30, 64, 4
-#: Every third query is for choosing settings, the others are for reporting.
+#: Every third query is for choosing layers, the others are for reporting.
 PARTS = {"validation": (0,), "test": (1, 2)}
 ALTERNATE, ALL = (7, 9, 11), tuple(range(12))
+#: Three layers whose attention diverges least, measured on other queries (``--measure``).
+CHOSEN = (2, 10, 11)
 #: Ids of "!", "." and "?" in the vocabulary of the cross-encoder.
 GROUPINGS["sentences"] = partial(Sentences, (999, 1012, 1029))
 SETTINGS = [
     *(Setting(ALTERNATE, "key", window) for window in (4, 8)),
-    Setting(ALTERNATE, "key", 8, "clusters"),
-    Setting(ALL, "key", 8),
-    Setting(ALL, "key", 8, "clusters"),
-    Setting(ALTERNATE, "block", 8),
-    *(Setting(ALTERNATE, kind, 8) for kind in RIVALS),
-    *(Setting(ALL, kind, 8) for kind in ("block", *RIVALS)),
+    *(Setting(ALTERNATE, "block", window) for window in (4, 8)),
+    Setting(ALTERNATE, "local", 8),
+    Setting(ALTERNATE, "pooled", 4),
+    Setting(CHOSEN, "key", 4),
+    Setting(CHOSEN, "block", 8),
     Setting(ALTERNATE, "key", 4, "sentences"),
+    Setting(ALTERNATE, "key", 8, "clusters"),
+    *(Setting(ALL, kind, 8) for kind in ("key", "block", *RIVALS)),
 ]
 
 
@@ -78,10 +83,10 @@ def main(args: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--root", type=Path, default=Path("data"), help="where data are kept")
     parser.add_argument("--out", type=Path, default=Path("runs/zero_shot"))
-    parser.add_argument("--part", choices=PARTS, default="test", help="(default: %(default)s)")
     parser.add_argument("--queries", type=positive, default=50, help="(default: %(default)s)")
     parser.add_argument("--cut", type=positive, default=64, help="most words of a passage")
     parser.add_argument("--threads", type=positive, help="of torch")
+    parser.add_argument("--measure", action="store_true", help="divergence of layers, not ranks")
     parser.add_argument("--race", action="store_true", help="measure seconds, not ranks")
     parser.add_argument("--rounds", type=positive, default=5, help="of the race")
     parser.add_argument("--quick", action="store_true", help="few queries, few settings")
@@ -100,18 +105,23 @@ def run(given: argparse.Namespace, console: Console) -> None:
     if given.threads:
         torch.set_num_threads(given.threads)
     encoder = CrossEncoder(given.root / "cross_encoder")
-    questions = chosen(questions_of(given.root / "manual_pages", given.cut), given)
+    questions = questions_of(given.root / "manual_pages", given.cut)
     settings = SETTINGS
     if given.quick:
         settings = [Setting(ALTERNATE, "key", 8), Setting(ALL, "local", 8)]
+    if given.measure:
+        measure(encoder, chosen(questions, "validation", 3), console)
+        return
+    questions = chosen(questions, "test", given.queries)
     if given.race:
+        settings = [setting for setting in settings if setting.kind not in RIVALS]
         race(given, encoder, questions[0], settings, console)
         return
     key = recipe_key([[q.query, *q.passages] for q in questions], hsa_geo.__version__)
     cache = given.out / "grass" / key
     base = scores(encoder, None, questions, cache)
     tables: dict[str, list[Row]] = {"first": [], "mrr": []}
-    title = f"{len(questions)} queries ({given.part}), {OTHERS + 1} passages of {WORDS} to "
+    title = f"{len(questions)} queries, {OTHERS + 1} passages of {WORDS} to "
     title += f"{given.cut} words each; "
     titles = {"first": title + "how often the right one is first", "mrr": title + "MRR"}
     for setting in [None, *settings]:
@@ -120,7 +130,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
             pair = (hits(found.vectors, name), hits(base.vectors, name))
             near = found.vectors.argmax(1), base.vectors.argmax(1)
             rows.append(row_of(setting, unit(found), unit(base), *pair, *near, LAYERS))
-            path = given.out / f"ranking_{name}_{given.part}.json"
+            path = given.out / f"ranking_{name}.json"
             save(path, rows, "grass", titles[name], time.perf_counter() - begin)
         said = "unmodified" if setting is None else f"{setting.title}, {list(setting.layers)}"
         first, mrr = (rows[-1].accuracy for rows in tables.values())
@@ -128,6 +138,25 @@ def run(given: argparse.Namespace, console: Console) -> None:
     for name, rows in tables.items():
         show(rows, titles[name], console)
     console.print("'same neighbour' is here how often the first passage stays the same.")
+
+
+def measure(encoder: CrossEncoder, questions: list[Question], console: Console) -> None:
+    """Print what each layer's attention diverges by, and what would be left of its operations."""
+    batches = [
+        batch for one in questions for _, batch in encoder.batches(one.query, one.passages[:12])
+    ]
+    special = tokenizer_special_ids(encoder.tokenizer)
+    options = measure_layers(
+        encoder.module, batches, (4, 8, Clusters(8)), ("key", "block"), special_ids=special
+    )
+    table = Table(title="divergence of a token's attention, in nats")
+    for heading in ("groups", "tie", "of operations", *map(str, range(LAYERS))):
+        table.add_column(heading, justify="left" if heading in ("groups", "tie") else "right")
+    for hierarchy, tie in dict.fromkeys((o.hierarchy, o.tie) for o in options):
+        row = [o for o in options if (o.hierarchy, o.tie) == (hierarchy, tie)]
+        share = f"{row[0].flops / row[0].flat_flops:.3f}"
+        table.add_row(str(hierarchy), tie, share, *(f"{o.kl:.2f}" for o in row))
+    console.print(table)
 
 
 def race(
@@ -182,10 +211,10 @@ def summary(file: Path) -> tuple[str, str] | None:
     return (" ".join(query.split()), passage) if long else None
 
 
-def chosen(questions: list[Question], given: argparse.Namespace) -> list[Question]:
+def chosen(questions: list[Question], part: str, count: int) -> list[Question]:
     """The queries of a part, so many of them, evenly chosen."""
-    part = [q for i, q in enumerate(questions) if i % 3 in PARTS[given.part]]
-    return part[:: max(1, len(part) // given.queries)][: given.queries]
+    some = [q for i, q in enumerate(questions) if i % 3 in PARTS[part]]
+    return some[:: max(1, len(some) // count)][:count]
 
 
 def scores(

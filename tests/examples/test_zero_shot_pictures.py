@@ -71,10 +71,10 @@ def test_race(root, capsys):
     line = ["--root", str(root), "--out", str(root / "out"), "--quick", "--size", "84", "--race"]
     assert example.main(line) == 0
     report = json.loads((root / "out" / "pictures_race.json").read_text())
-    assert [row["setting"] is None for row in report["rows"]] == [True, False, False]
+    assert [row["setting"] is None for row in report["rows"]] == [True, False]
     assert all(0 < row["attention_seconds"] < row["seconds"] for row in report["rows"])
     assert report["rows"][0]["faster"] == 1.0
-    assert (root / "out" / "pictures_race.md").read_text().count("\n| ") == 5
+    assert (root / "out" / "pictures_race.md").read_text().count("\n| ") == 4
     assert "times faster" in capsys.readouterr().out
 
 

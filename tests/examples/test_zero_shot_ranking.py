@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 
 import numpy as np
@@ -76,10 +75,7 @@ def test_questions(root):
         assert f"w{right[0].removeprefix('r.m')} " in question.query
         assert not right[0].startswith(("NAME", "NOTES"))
         assert "Unseen." not in question.passages[0], i
-    parts = [
-        example.chosen(questions, argparse.Namespace(part=part, queries=10))
-        for part in ("validation", "test")
-    ]
+    parts = [example.chosen(questions, part, 10) for part in ("validation", "test")]
     assert [len(part) for part in parts] == [10, 10]
     assert not {q.query for q in parts[0]} & {q.query for q in parts[1]}
 
@@ -89,8 +85,8 @@ def test_program(root, monkeypatch, capsys):
     line = ["--root", str(root), "--out", str(root / "out"), "--quick"]
     assert example.main(line) == 0
     for name in ("first", "mrr"):
-        title, rows = read(root / "out" / f"ranking_{name}_test.json")
-        assert title.startswith("3 queries (test), 31 passages of 64 to 64 words each; ")
+        title, rows = read(root / "out" / f"ranking_{name}.json")
+        assert title.startswith("3 queries, 31 passages of 64 to 64 words each; ")
         assert [row.share < 1 for row in rows] == [False, True, True]
         assert rows[0].cosine == pytest.approx(1.0)
         assert rows[1].share == pytest.approx((9 + 3 * rows[1].replaced) / 12)
@@ -98,7 +94,7 @@ def test_program(root, monkeypatch, capsys):
     kept = rows
     monkeypatch.setattr(example.CrossEncoder, "scores", None)
     assert example.main(line) == 0
-    assert read(root / "out" / "ranking_mrr_test.json")[1] == kept
+    assert read(root / "out" / "ranking_mrr.json")[1] == kept
     assert "key-tied, windows of 8, [7, 9, 11]: " in capsys.readouterr().out
 
 
@@ -106,7 +102,16 @@ def test_race(root):
     line = ["--root", str(root), "--out", str(root / "out"), "--quick", "--race"]
     assert example.main(line) == 0
     report = json.loads((root / "out" / "ranking_race.json").read_text())
-    assert len(report["rows"]) == 3
+    kinds = [row["setting"] and row["setting"]["kind"] for row in report["rows"]]
+    assert kinds == [None, "key"]  # rivals take as long as HSA over the same groups
+
+
+def test_measure(root, capsys):
+    line = ["--root", str(root), "--out", str(root / "out"), "--measure"]
+    assert example.main(line) == 0
+    said = capsys.readouterr().out
+    assert said.count("│ key ") == said.count("│ block ") == 3
+    assert not (root / "out").exists()
 
 
 def test_ranks():
