@@ -69,6 +69,15 @@ class Setting:
         return Hierarchical(Plans(hierarchy, special, patch_size), self.kind)
 
 
+def named(settings: Sequence[Setting], names: Sequence[str] | None) -> list[Setting]:
+    """Settings of these names, all if None; one that there is not is a ValueError."""
+    known = {setting.name: setting for setting in settings}
+    for name in names or ():
+        if name not in known:
+            raise ValueError(f"--only {name}: give some of {', '.join(known)}.")
+    return [known[name] for name in (known if names is None else names)]
+
+
 @dataclass
 class Outcome:
     """What a model gave.

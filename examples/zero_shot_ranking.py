@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from sklearn.feature_extraction.text import TfidfVectorizer
-from zero_shot_encoding import GROUPINGS, Counter, Outcome, Setting, attending
+from zero_shot_encoding import GROUPINGS, Counter, Outcome, Setting, attending, named
 from zero_shot_race import raced
 from zero_shot_race import save as save_race
 from zero_shot_race import show as show_race
@@ -85,6 +85,7 @@ def main(args: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/zero_shot"))
     parser.add_argument("--queries", type=positive, default=50, help="(default: %(default)s)")
     parser.add_argument("--cut", type=positive, default=64, help="most words of a passage")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="of settings, as files are named")
     parser.add_argument("--threads", type=positive, help="of torch")
     parser.add_argument("--measure", action="store_true", help="divergence of layers, not ranks")
     parser.add_argument("--race", action="store_true", help="measure seconds, not ranks")
@@ -106,9 +107,8 @@ def run(given: argparse.Namespace, console: Console) -> None:
         torch.set_num_threads(given.threads)
     encoder = CrossEncoder(given.root / "cross_encoder")
     questions = questions_of(given.root / "manual_pages", given.cut)
-    settings = SETTINGS
-    if given.quick:
-        settings = [Setting(ALTERNATE, "key", 8), Setting(ALL, "local", 8)]
+    quick = ["key-windows8-layers7911", "local-windows8-layers01234567891011"]
+    settings = named(SETTINGS, quick if given.quick else given.only)
     if given.measure:
         measure(encoder, chosen(questions, "validation", 3), console)
         return

