@@ -30,6 +30,8 @@ class Lap:
         setting: What was replaced, or None.
         seconds: Of the whole model.
         attention_seconds: Of the attention of all its layers.
+        cpu_seconds: Of the processor, of all threads, for the whole model; on a machine that does
+            other things, too, these say more than the seconds that pass.
         faster: The unmodified model's seconds over these, of the same round.
         low, high: The least and the greatest of these.
     """
@@ -37,6 +39,7 @@ class Lap:
     setting: Setting | None
     seconds: float
     attention_seconds: float
+    cpu_seconds: float
     faster: float
     low: float
     high: float
@@ -62,23 +65,25 @@ def raced(
         A lap for the unmodified model, and one for each setting.
     """
     entries: list[Setting | None] = [None, *settings]
-    whole, attention = np.zeros((2, rounds + 1, len(entries)))
+    whole, attention, cpu = np.zeros((3, rounds + 1, len(entries)))
     for turn in range(rounds + 1):
         for i, setting in enumerate(entries):
             with attending(model, setting, special) as timed, torch.inference_mode():
                 run()  # makes the plans, which models that are left replaced keep
                 before = sum(one.seconds for one in timed)
-                begin = time.perf_counter()
+                begin, spent = time.perf_counter(), time.process_time()
                 run()
                 whole[turn, i] = time.perf_counter() - begin
+                cpu[turn, i] = time.process_time() - spent
                 attention[turn, i] = sum(one.seconds for one in timed) - before
-    whole, attention = whole[1:], attention[1:]
+    whole, attention, cpu = whole[1:], attention[1:], cpu[1:]
     faster = whole[:, :1] / whole
     return [
         Lap(
             setting,
             float(np.median(whole[:, i])),
             float(np.median(attention[:, i])),
+            float(np.median(cpu[:, i])),
             float(np.median(faster[:, i])),
             float(faster[:, i].min()),
             float(faster[:, i].max()),
@@ -87,7 +92,15 @@ def raced(
     ]
 
 
-HEADINGS = ("layers", "attention", "attention ms", "whole ms", "times faster", "least to most")
+HEADINGS = (
+    "layers",
+    "attention",
+    "attention ms",
+    "whole ms",
+    "CPU ms",
+    "times faster",
+    "least to most",
+)
 
 
 def cells(lap: Lap, layers: int) -> list[str]:
@@ -98,6 +111,7 @@ def cells(lap: Lap, layers: int) -> list[str]:
         "unmodified" if lap.setting is None else lap.setting.title,
         f"{1000 * lap.attention_seconds:.1f}",
         f"{1000 * lap.seconds:.1f}",
+        f"{1000 * lap.cpu_seconds:.1f}",
         f"{lap.faster:.2f}",
         f"{lap.low:.2f} to {lap.high:.2f}",
     ]

@@ -119,6 +119,7 @@ def test_races_are_run_in_turns():
     assert len(runs) == 2 * 3 * 3  # twice each, in a round to warm up and two others
     assert [lap.setting for lap in laps] == [None, *settings]
     assert all(lap.low <= lap.faster <= lap.high for lap in laps)
+    assert all(lap.cpu_seconds > 0 for lap in laps)
     assert laps[0].low == laps[0].high == 1.0
-    row = cells(Lap(settings[0], 0.5, 0.25, 2.0, 1.5, 2.5), layers=1)
-    assert row == ["all", settings[0].title, "250.0", "500.0", "2.00", "1.50 to 2.50"]
+    row = cells(Lap(settings[0], 0.5, 0.25, 0.75, 2.0, 1.5, 2.5), layers=1)
+    assert row == ["all", settings[0].title, "250.0", "500.0", "750.0", "2.00", "1.50 to 2.50"]
