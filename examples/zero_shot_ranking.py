@@ -53,7 +53,7 @@ OTHERS, WORDS, QUERY = 30, 64, 4
 #: Every third query is for choosing layers, the others are for reporting.
 PARTS = {"validation": (0,), "test": (1, 2)}
 ALTERNATE, ALL = (7, 9, 11), tuple(range(12))
-#: Three layers whose attention diverges least, measured on other queries (``--measure``).
+#: Three layers that diverge least over key-tied windows, on other queries (``--measure``).
 CHOSEN = (2, 10, 11)
 #: Ids of "!", "." and "?" in the vocabulary of the cross-encoder.
 GROUPINGS["sentences"] = partial(Sentences, (999, 1012, 1029))
