@@ -16,11 +16,14 @@ import replaced_layer as bench
 
 def test_rows():
     taken = {"flat": [4.0, 6.0, 8.0], "block 4": [2.0, 2.0, 2.0], "block 8": [1.0, 1.0, 8.0]}
-    row = bench.row_of(2, 30, taken | {"key 4": [4.0] * 3, "key 8": [12.0] * 3})
+    taken |= {"key 4": [4.0] * 3, "key 8": [12.0] * 3}
+    taken |= {f"trees, {tie} {window}": [0.002] * 3 for tie, window in bench.SETTINGS}
+    row = bench.row_of(2, 30, taken)
     assert row["flat"] == {"seconds": 6.0, "quartiles": [5.0, 7.0], "times faster": 1.0}
     assert [row[name]["times faster"] for name in ("block 4", "block 8")] == [3.0, 4.0]
     line = bench.markdown([row]).splitlines()[-1]
-    assert line == "| 2 | 30 | 6000.00 | 3.00x | 4.00x | 1.50x | 0.50x |"
+    cells = [f"{times}x (+ 2.0 ms)" for times in ("3.00", "4.00", "1.50", "0.50")]
+    assert line == "| " + " | ".join(["2", "30", "6000.00", *cells]) + " |"
 
 
 def test_the_program(tmp_path, capsys):
