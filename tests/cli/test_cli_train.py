@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -171,7 +172,11 @@ def test_ctrl_c_leaves_nothing_broken(web, tmp_path):
         "OMP_NUM_THREADS": "1",
     }
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen([*command, "--patience", "100000"], env=environment, **pipes)
+    # Also where the tests run in the background, whose processes ignore the signal from the start.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(
+        [*command, "--patience", "100000"], env=environment, preexec_fn=heard, **pipes
+    )
     work = tmp_path / "page-model" / "training"
     for _ in range(1200):
         if list(work.glob("checkpoint-*.json")) or process.poll() is not None:
