@@ -9,7 +9,8 @@ all others), with special tokens as children of the root, and key-tied.  Nothing
 table has accuracy with the paired difference, and the operations of attention.
 
 Models and texts come from the Hugging Face hub by name (a network is needed), or from a folder and
-a file (.parquet, .csv with a header) with the columns that the hub's have.
+a file (.parquet, .csv with a header) with the columns that the hub's have.  Weights are read from
+safetensors files alone; where the hub has only a pickle for a model, convert it first.
 """
 
 from __future__ import annotations
@@ -153,10 +154,18 @@ def loaded(name: str) -> tuple[Any, Any]:
     """A classifier and its tokenizer, from the hub or a folder."""
     transformers: Any = require("transformers", extra="hf", purpose="a pretrained classifier")
     try:
-        model = transformers.AutoModelForSequenceClassification.from_pretrained(name)
-        return model.eval(), transformers.AutoTokenizer.from_pretrained(name)
+        model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
+            name, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except ValueError as error:
         raise FileFormatError(f"{name!r} holds no classifier: {error}") from error
+    if report["missing_keys"]:
+        raise FileFormatError(
+            f"{name!r} lacks the weights {sorted(report['missing_keys'])[:3]}: give a classifier "
+            "that was trained."
+        )
+    return model.eval(), tokenizer
 
 
 def texts_of(task: Task, path: Path | None) -> tuple[list[tuple[str, ...]], np.ndarray]:

@@ -196,7 +196,7 @@ def draw(tables: Mapping[str, Sequence[Row]], path: Path) -> None:
     panels[0, 0].set_xlim(left=0)
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def _panel(panel: Any, rows: Sequence[Row]) -> None:

@@ -58,7 +58,7 @@ def explain(
     if rows:
         say(table(["part", "adds"], rows[:_PARTS]))
     for line in [*content["notes"], *warned]:
-        note(f"note: {line}")
+        note(f"note: {printable(line)}")
     return 0
 
 

@@ -91,7 +91,7 @@ def say(text: str = "") -> None:
 
 def record(content: dict[str, Any]) -> None:
     """A result as one line of JSON; a byte of a path that is no UTF-8 is a lone surrogate there."""
-    say(json.dumps(content))
+    say(json.dumps(content, allow_nan=False))
 
 
 def note(text: str) -> None:

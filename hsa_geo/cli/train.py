@@ -94,6 +94,7 @@ def train(
     )
     sizes = f"{len(pages.train):,} pages to train on, {len(pages.validation):,} to validate on"
     note(f"{len(pages.labels):,} labels, {sizes}")
+    out.mkdir(parents=True, exist_ok=True)
     if overwrite and not resume:
         shutil.rmtree(work, ignore_errors=True)
     try:
@@ -122,12 +123,26 @@ def _check_place(out: Path, work: Path, resume: bool, overwrite: bool) -> None:
         raise FileFormatError(
             f"'{out}' holds a model already: give another --out, or --overwrite to replace it."
         )
+    if work.exists() and not _only_training(work):
+        raise FileFormatError(
+            f"'{work}' holds what no training has written, and would be in its way: give another "
+            "--out."
+        )
     if work.is_dir() and not (resume or overwrite):
         raise TrainingError(
             f"'{out}' holds an interrupted training: give --resume to go on, or --overwrite to "
             "begin anew."
         )
-    out.mkdir(parents=True, exist_ok=True)
+
+
+def _only_training(work: Path) -> bool:
+    """Whether a folder holds nothing but checkpoints and metrics, and so may be removed."""
+    if work.is_symlink() or not work.is_dir():
+        return False
+    names = (path.name.removeprefix(".") for path in work.iterdir() if path.is_file())
+    files = list(names)
+    ours = all(name.startswith(("checkpoint-", "metrics.csv")) for name in files)
+    return ours and len(files) == len(list(work.iterdir()))
 
 
 def _form_pages(root: Path, share: float, seed: int) -> Any:

@@ -143,7 +143,8 @@ class CrossEncoder:
         Example:
             >>> [(rows, batch)] = encoder.batches("a query", ["a passage"])  # doctest: +SKIP
         """
-        if not isinstance(query, str) or not all(isinstance(text, str) for text in passages):
+        texts = [] if isinstance(passages, str) else [query, *passages]
+        if not texts or not all(isinstance(text, str) for text in texts):
             raise ShapeError(f"query={query!r}: give a text, and a list of texts as passages.")
         most = int(self.module.config.max_position_embeddings)
         length = len(self.tokenizer(query, add_special_tokens=False)["input_ids"])
@@ -168,7 +169,7 @@ class CrossEncoder:
             found.append(([int(i) for i in rows], dict(batch)))
         return found
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def scores(self, query: str, passages: Sequence[str], *, pieces: int = 8192) -> Tensor:
         """How well each passage answers the query: logits, comparable between passages.
 

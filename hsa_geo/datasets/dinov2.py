@@ -189,6 +189,11 @@ class DINOv2:
             raise ShapeError(
                 f"a picture is a {type(picture).__name__}: give pictures of PIL, or arrays."
             )
+        if picture.mode[0] in "IF":  # which Pillow would cut at 255
+            raise ShapeError(
+                f"a picture is of mode {picture.mode!r}, whose numbers have no known largest one: "
+                "give one of 8 bits."
+            )
         if "A" in picture.getbands() or "transparency" in picture.info:
             picture = picture.convert("RGBA")
             white = pil.new("RGBA", picture.size, "white")
@@ -196,7 +201,7 @@ class DINOv2:
         picture = picture.convert("RGB").resize((self.size, self.size), pil.Resampling.BICUBIC)
         return np.asarray(picture)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def features(self, pictures: Sequence[Any], *, batch: int = 4, log: bool = False) -> Tensor:
         """One vector for each picture: that of the class token.
 

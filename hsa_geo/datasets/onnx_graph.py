@@ -29,8 +29,10 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -44,6 +46,26 @@ __all__ = ["OnnxGraph"]
 _SAME = ("Cast", "Expand", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 #: Types of stored tensors that are read.
 _TYPES = ("FLOAT", "FLOAT16", "DOUBLE", "INT8", "UINT8", "INT32", "INT64")
+
+
+_T = TypeVar("_T")
+
+
+def _typed(look: Callable[[OnnxGraph, str], _T]) -> Callable[[OnnxGraph, str], _T]:
+    """Nodes that lack what they must have, or have it twice, are a damaged file."""
+
+    @wraps(look)
+    def looked(graph: OnnxGraph, name: str) -> _T:
+        try:
+            return look(graph, name)
+        except FileFormatError:
+            raise
+        except (IndexError, KeyError, ValueError) as error:
+            raise FileFormatError(
+                f"'{graph.path}' is damaged around {name!r} ({error}): get it again."
+            ) from error
+
+    return looked
 
 
 class OnnxGraph:
@@ -74,9 +96,15 @@ class OnnxGraph:
             ) from error
         if not graph.node:
             raise FileFormatError(f"'{self.path}' is no ONNX file, or an empty one: get it again.")
+        self._size = len(graph.node) + 1
         self._stored = {tensor.name: tensor for tensor in graph.initializer}
         for node in graph.node:
-            if node.op_type == "Constant" and node.attribute[0].name == "value":
+            if not node.output:
+                raise FileFormatError(
+                    f"'{self.path}' is damaged, as a {node.op_type or 'node'} makes nothing: get "
+                    "it again."
+                )
+            if node.op_type == "Constant" and [one.name for one in node.attribute] == ["value"]:
                 self._stored[node.output[0]] = node.attribute[0].t
         self._maker = {name: node for node in graph.node for name in node.output if name}
         self._users: dict[str, list[Any]] = defaultdict(list)
@@ -89,6 +117,7 @@ class OnnxGraph:
         """Names of the stored tensors."""
         return frozenset(self._stored)
 
+    @_typed
     def linear(self, bias: str) -> Tensor:
         """The matrix of the linear layer that has this bias.
 
@@ -115,6 +144,7 @@ class OnnxGraph:
             raise self._unfit(bias, f"is beside a matrix of {list(weight.shape)}")
         return weight.contiguous()
 
+    @_typed
     def tensor(self, name: str) -> Tensor:
         """A stored tensor that is used as it is, such as the weight of a norm.
 
@@ -132,6 +162,7 @@ class OnnxGraph:
             raise self._unfit(name, f"is of {value.dtype}")
         return value.float()
 
+    @_typed
     def table(self, name: str) -> Tensor:
         """A table of embeddings, stored as it is, or as small integers under a name of its own.
 
@@ -153,8 +184,9 @@ class OnnxGraph:
         after = self._only_user(users[0].output[0])
         if after.op_type != "DequantizeLinear":
             raise self._unfit(name, f"is of integers, and its rows go into {after.op_type}")
-        return self._dequantised(stored, after.input[1], _third(after))
+        return self._dequantised(stored, after.input[1], _third(after), after, last=2)
 
+    @_typed
     def position(self, first: str) -> Tensor:
         """The table of positions that is added to tokens, the first of which is stored.
 
@@ -170,7 +202,9 @@ class OnnxGraph:
         """
         self._needed(first)
         node = self._only_user(first)
-        while node.op_type in _SAME:
+        for _ in range(self._size):
+            if node.op_type not in _SAME:
+                break
             node = self._only_user(node.output[0])
         adds = [user for user in self._users[node.output[0]] if user.op_type == "Add"]
         if node.op_type != "Concat" or len(adds) != 1:
@@ -219,15 +253,20 @@ class OnnxGraph:
 
     def _source(self, name: str) -> Tensor | None:
         """The stored tensor behind a value, if only its shape or size was changed."""
-        while name not in self._stored:
+        for _ in range(self._size):  # a graph in circles has no source
+            if name in self._stored:
+                break
             maker = self._maker.get(name)
             if maker is None or maker.op_type not in (*_SAME, "Resize"):
                 return None
             name = maker.input[0]
-        return self._read(name)
+        return self._read(name) if name in self._stored else None
+
+    def _options(self, node: Any) -> dict[str, Any]:
+        return {one.name: self._onnx.helper.get_attribute_value(one) for one in node.attribute}
 
     def _of_gemm(self, node: Any, bias: str) -> Tensor:
-        options = {one.name: self._onnx.helper.get_attribute_value(one) for one in node.attribute}
+        options = self._options(node)
         plain = options.get("alpha", 1.0) == options.get("beta", 1.0) == 1.0
         if list(node.input[2:]) != [bias] or options.get("transA", 0) or not plain:
             raise self._unfit(bias, "is not simply added in its Gemm")
@@ -261,16 +300,24 @@ class OnnxGraph:
             return self.tensor(name)
         maker = self._maker.get(name)
         if maker is not None and maker.op_type == "DequantizeLinear":
-            return self._dequantised(maker.input[0], maker.input[1], _third(maker))
+            return self._dequantised(maker.input[0], maker.input[1], _third(maker), maker)
         raise self._unfit(bias, "is added to a product with a matrix that is not stored")
 
-    def _dequantised(self, name: str, scale: str, zero: str) -> Tensor:
+    def _dequantised(
+        self, name: str, scale: str, zero: str, node: Any = None, last: int = 1
+    ) -> Tensor:
         """``(q - z) s``; scale and zero point are one number, or one for each column."""
         q, s = self._read(name), self._read(scale).float()
         z = self._read(zero) if zero else torch.zeros((), dtype=q.dtype)
         columns = q.size(-1) if q.dim() == 2 else -1
-        if q.is_floating_point() or any(x.numel() not in (1, columns) for x in (s, z)):
+        shaped = any(x.dim() > 1 or x.numel() not in (1, columns) for x in (s, z))
+        if q.is_floating_point() or shaped:
             raise self._unfit(name, f"has {s.numel()} scales and {z.numel()} zero points")
+        options = {} if node is None else self._options(node)
+        along = options.get("axis", 1)
+        several = max(s.numel(), z.numel()) > 1
+        if options.get("block_size", 0) or (several and along not in (last, -1)):
+            raise self._unfit(name, f"has scales in blocks, or along axis {along}")
         return (q.float() - z.float()) * s
 
 

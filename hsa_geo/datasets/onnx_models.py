@@ -58,9 +58,16 @@ def weights_from_onnx(
 
     Raises:
         FileFormatError: If the file lacks a weight, has one of another shape or one too many, or
-            computes in a way that is not known.
+            computes in a way that is not known; or if the model lacks a name that is given.
         MissingPackageError: If onnx is not installed.
     """
+    wanted = model.state_dict()
+    strange = sorted({*(absent or {}), *(positions or {})} - set(wanted))
+    if strange:
+        raise FileFormatError(
+            f"absent= and positions= name {strange}, which {type(model).__name__} does not have: "
+            "give names of its weights."
+        )
     graph = OnnxGraph(path)
     used: set[str] = set()
 
@@ -74,7 +81,6 @@ def weights_from_onnx(
         return name
 
     state: dict[str, Tensor] = {}
-    wanted = model.state_dict()
     for key, weight in wanted.items():
         owner, _, kind = key.rpartition(".")
         module = model.get_submodule(owner)

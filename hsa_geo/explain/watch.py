@@ -261,7 +261,7 @@ def refuse_other_layers(model: nn.Module, known: Sequence[type[nn.Module]]) -> N
         if isinstance(layer, tuple(known))
         for part in layer.modules()
     }
-    mixing = (MessagePassing, nn.MultiheadAttention, DeepSetConv)
+    mixing = (MessagePassing, nn.MultiheadAttention, nn.RNNBase, DeepSetConv)
     for name, module in model.named_modules():
         if isinstance(module, mixing) and id(module) not in own:
             raise UnsupportedError(

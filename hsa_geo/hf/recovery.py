@@ -95,7 +95,7 @@ def recover(
             name, each of them a batch, such as ``{"pixel_values": pixels}``.  Labels among these
             are left aside.
         tokenizer: Of the model, for texts.
-        train: ``"attention"`` trains queries, keys and values of replaced layers, ``"layers"``
+        train: ``"attention"`` trains the attention modules of replaced layers, ``"layers"``
             the whole of these layers, ``"after"`` the layers behind the first of them, too; norms
             are never trained.  Whether parameters require gradients makes no difference, and is
             left as it is.
@@ -270,6 +270,12 @@ class _Run:
                     bar.step(loss)
         with torch.no_grad():
             after = self._measured(held)
+        if not math.isfinite(after):  # the last step went too far
+            self._undo()
+            raise NonFiniteError(
+                f"the loss is {after} after {steps} steps: the model is as it was; give a learning "
+                f"rate below lr={self.options.lr}."
+            )
         bar.say(f"loss on held-out texts {before:.4g} before, {after:.4g} after {steps} steps")
         seconds = time.monotonic() - begin
         return Recovery(before, after, steps, tokens, seconds, sum(p.numel() for p in self.trained))

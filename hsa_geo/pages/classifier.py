@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch_geometric.data import Batch
 
 from hsa_geo.data import SignalTree
-from hsa_geo.errors import FileFormatError, LabelError, ShapeError
+from hsa_geo.errors import FileFormatError, LabelError, NonFiniteError, ShapeError
 from hsa_geo.nn import SubtreeClassifier
 from hsa_geo.nn.saving import MAX_BYTES
 from hsa_geo.pages.forms import NONE, page_labels, page_of_form
@@ -129,14 +130,17 @@ class PageClassifier:
 
         Returns:
             Labels and probabilities.
+
+        Raises:
+            NonFiniteError: If the model's weights give no numbers.
         """
         self.model.eval()
         if self.reader.unit == "page":
-            p = self.model(tree)[0].softmax(-1)
+            p = _finite(self.model(tree)[0]).softmax(-1)
             return Prediction([self.labels[int(p.argmax())]], self._named(p.tolist()))
         names = [*self.labels, NONE]
         batch = Batch.from_data_list([tree])
-        logits = self.model(batch, batch.form_node)  # [K, C + 1]
+        logits = _finite(self.model(batch, batch.form_node))  # [K, C + 1]
         hit, probability = page_labels(logits, page_of_form(batch), 1)
         best, which = logits.softmax(-1).max(-1)
         forms = zip(which.tolist(), best.tolist(), tree.form_order.tolist())
@@ -213,4 +217,10 @@ def check_labels(labels: Sequence[str]) -> list[str]:
         raise LabelError(
             f"{what}: give from 1 to {MAX_LABELS} different names of at most {MAX_NAME} characters."
         )
+    return out
+
+
+def _finite(out: Tensor) -> Tensor:
+    if not bool(out.isfinite().all()):
+        raise NonFiniteError("the model answers with no finite numbers: train it anew.")
     return out

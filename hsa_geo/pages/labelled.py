@@ -93,13 +93,14 @@ def _in_table(path: Path) -> list[LabelledPage]:
                 if first and {"path", "label"} <= set(row):
                     columns = row.index("path"), row.index("label")
                 elif row:
-                    if len(row) <= max(columns) or not row[columns[0]] or not row[columns[1]]:
+                    named = row[columns[1]].strip() if len(row) > max(columns) else ""
+                    if not named or not row[columns[0]]:
                         raise LabelError(
                             f"line {rows.line_num} of '{path}' is {','.join(row)!r:.120}: give a "
                             "path and a label."
                         )
                     place = path.parent / row[columns[0]]
-                    pages.append(LabelledPage(place, row[columns[1]].strip()))
+                    pages.append(LabelledPage(place, named))
                 first = False
     except csv.Error as error:
         raise LabelError(f"'{path}' is no CSV file ({error}): give a path and a label.") from error

@@ -209,3 +209,25 @@ def test_form_pages_are_those_of_the_dataset(monkeypatch):
         "options": {"include_hidden": True, "form_tokens": True, "images": False},
         "log": False,
     }
+
+
+@pytest.mark.parametrize("options", [[], ["--overwrite"], ["--resume"]])
+def test_a_folder_called_training_is_left_alone(web, capsys, options):
+    """Pages of one's own, or anything else that no training has written."""
+    web.rename(web.parent / "training")
+    assert run(["train", "training", "--out", ".", *SMALL, "--epochs", "1", *options]) == 1
+    assert "would be in its way" in capsys.readouterr().err
+    assert len(list(Path("training").rglob("*.html"))) == 24
+
+
+def test_nothing_is_made_where_nothing_is_read(web, capsys):
+    assert run(["train", "nosuch"]) == 1
+    assert not Path("page-model").exists()
+
+
+def test_a_blank_label_is_refused_at_once(web, capsys):
+    rows = [f"{path.relative_to(web)},{path.parts[-3]}" for path in web.rglob("*.html")]
+    (web / "pages.csv").write_text("\n".join([*rows, "shop/deeper/1.html,  "]))
+    assert run(["train", str(web / "pages.csv"), *SMALL, "--epochs", "1"]) == 1
+    assert "give a path and a label" in capsys.readouterr().err
+    assert not Path("page-model").exists()

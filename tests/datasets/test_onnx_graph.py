@@ -200,3 +200,54 @@ def test_lost_names(graph):
         graph([ADD], b=B).linear("c")
     with pytest.raises(FileFormatError, match="stores no 'cls'"):
         graph([ADD], b=B).position("cls")
+
+
+def test_scales_along_another_axis_are_refused(graph):
+    """Of a square matrix one scale for each row cannot be told from one for each column."""
+    square = {"q": np.array([[1, 2], [3, 4]], np.int8), "s": np.array([1, 10], np.float32), "b": B}
+    gemm = ("Gemm", ["x", "w", "b"], ["y"], {"transB": 1})
+
+    def made(**options):
+        return graph([("DequantizeLinear", ["q", "s"], ["w"], options), gemm], **square)
+
+    expected = torch.tensor([[1.0, 20.0], [3.0, 40.0]])
+    assert torch.equal(made().linear("b"), expected)
+    assert torch.equal(made(axis=-1).linear("b"), expected)
+    for options in ({"axis": 0}, {"block_size": 2}):
+        with pytest.raises(FileFormatError, match="scales in blocks, or along axis"):
+            made(**options).linear("b")
+    square["s"] = square["s"][:, None]
+    with pytest.raises(FileFormatError, match="has 2 scales"):
+        made().linear("b")
+
+
+def test_graphs_in_circles_end(graph):
+    circle = [("Identity", ["b"], ["c"], {}), ("Identity", ["c"], ["b"], {})]
+    found = graph([("Identity", ["cls"], ["b"], {}), *circle], cls=B)
+    with pytest.raises(FileFormatError):
+        found.position("cls")
+    concat = ("Concat", ["cls", "p"], ["t"], {"axis": 1})
+    add = ("Add", ["t", "q"], ["y"], {})
+    circle = [("Identity", ["q"], ["r"], {}), ("Identity", ["r"], ["q"], {})]
+    with pytest.raises(FileFormatError, match="positions that are not stored"):
+        graph([concat, add, *circle], cls=B).position("cls")
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [("MatMul", ["x"], ["xw"], {}), ADD],
+        [("Identity", ["b"], [], {})],
+        [("Constant", [], ["w"], {}), ("MatMul", ["x", "w"], ["xw"], {}), ADD],
+        [("DequantizeLinear", ["w"], ["v"], {}), ("MatMul", ["x", "v"], ["xw"], {}), ADD],
+    ],
+)
+def test_nodes_that_lack_something(graph, nodes):
+    with pytest.raises(FileFormatError):
+        graph(nodes, b=B, **({"w": W} if nodes[0][0] != "Constant" else {})).linear("b")
+
+
+def test_a_sum_of_a_value_with_itself_has_no_positions(graph):
+    nodes = [("Concat", ["cls", "p"], ["t"], {"axis": 1}), ("Add", ["t", "t"], ["y"], {})]
+    with pytest.raises(FileFormatError):
+        graph(nodes, cls=B).position("cls")

@@ -215,7 +215,8 @@ class Contents:
         return f"{escaped(size + text)} for the part {button}"
 
     def _answers(self) -> str:
-        chance = self.out.sigmoid() if self.multi_label else self.out.softmax(0)
+        alone = self.multi_label or len(self.out) == 1  # of one answer, softmax is always 1
+        chance = self.out.sigmoid() if alone else self.out.softmax(0)
         known = {one.target: one for one in self.scores}
         rows: list[list[Any]] = []
         for k in torch.argsort(self.out, descending=True, stable=True).tolist()[:20]:
@@ -228,7 +229,7 @@ class Contents:
                     "" if base is None else float(base),
                 ]
             )
-        kind = "sigmoid" if self.multi_label else "softmax"
+        kind = "sigmoid" if alone else "softmax"
         return table_html(["label", kind, "output", "output if no leaf said anything"], rows)
 
     def _cost(self) -> str:
