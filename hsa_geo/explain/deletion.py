@@ -68,6 +68,8 @@ def deletion_curve(
     if counts is None:
         counts = [0, *(2**k for k in range(n.bit_length()) if 2**k < n)]
     bad = [count for count in counts if not isinstance(count, int) or not 0 <= count < n]
+    if not len(counts):
+        raise ShapeError("counts=[]: give numbers of leaves to take away, such as [0, 1, 2].")
     if bad:
         raise ShapeError(f"counts holds {bad[0]!r}: give whole numbers 0..{n - 1}, of {n} leaves.")
     tree = _without_nodes(tree)
@@ -76,8 +78,11 @@ def deletion_curve(
     with torch.no_grad(), evaluating(model):
         for count in counts:
             rest = tree if count == 0 else tree.restrict(order[count:])
-            out = answer(model, rest, None, run)
-            values.append(out.reshape(-1)[target])
+            out = answer(model, rest, None, run).reshape(-1)
+            if type(target) is not int or not 0 <= target < len(out):
+                last = len(out) - 1
+                raise ShapeError(f"target={target!r}: give the number of an output, 0..{last}.")
+            values.append(out[target])
     return torch.stack(values)
 
 

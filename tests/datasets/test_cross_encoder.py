@@ -90,6 +90,8 @@ def test_arguments(root):
     encoder = CrossEncoder(root, log=False)
     with pytest.raises(ShapeError, match="give a text, and a list"):
         encoder.scores(QUERY, ["a", None])
+    with pytest.raises(ShapeError, match="a list of texts as passages"):
+        encoder.scores(QUERY, "one text, and no list")
     with pytest.raises(ShapeError, match="the query has 18 pieces, and the model takes 20"):
         encoder.scores("cat " * 18, ["a"])
 

@@ -52,6 +52,12 @@ def test_small(root, monkeypatch):
         expected = cases.tiny_dinov2()(pixels).last_hidden_state[:, 0]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert encoder.features([]).shape == (0, 8)
+    probe = torch.nn.Linear(8, 2)  # which may be trained on them
+    probe(found).sum().backward()
+    assert probe.weight.grad.abs().sum() > 0
+    deep = Image.fromarray(np.arange(3600, dtype=np.uint16).reshape(60, 60))
+    with pytest.raises(ShapeError, match="mode 'I;16'"):
+        encoder.pixels([deep])
     assert encoder.pixels([]).shape == (0, 3, 42, 42)
     # A second time neither the wheel nor onnx is needed.
     (root / "raw" / DINOv2.archive.filename).unlink()

@@ -108,6 +108,19 @@ def test_unmodified_layers_and_longest_texts(folder):
     np.testing.assert_array_equal(together.vectors[-2:].round(5)[0], together.vectors[-1].round(5))
 
 
+def test_models_without_a_head_or_in_a_pickle(folder, tmp_path):
+    """A head of random weights, or weights that would have to be unpickled, are refused."""
+    model = transformers.RobertaModel.from_pretrained(folder)
+    model.save_pretrained(tmp_path / "headless")
+    with pytest.raises(FileFormatError, match="lacks the weights"):
+        loaded(str(tmp_path / "headless"))
+    (tmp_path / "pickle").mkdir()
+    (tmp_path / "pickle" / "config.json").write_text((folder / "config.json").read_text())
+    torch.save(model.state_dict(), tmp_path / "pickle" / "pytorch_model.bin")
+    with pytest.raises(OSError, match="safetensors"):
+        loaded(str(tmp_path / "pickle"))
+
+
 def test_bad_files(tmp_path, capsys):
     task = TASKS["sst2"]
     bad = tmp_path / "bad.csv"

@@ -60,8 +60,13 @@ def test_rollout_finds_what_attention_was_trained_to_look_at():
 def test_wrong_arguments_are_refused():
     tree, model = tree_of(), classifier()
     leaf = torch.zeros(tree.num_leaves)
-    for options in ({"counts": [tree.num_leaves]}, {"counts": [-1]}, {"counts": [0.5]}):
+    for options in ({"counts": [tree.num_leaves]}, {"counts": [-1]}, {"counts": []}):
         with pytest.raises(ShapeError, match="counts"):
             deletion_curve(model, tree, leaf, 0, **options)
+    with pytest.raises(ShapeError, match="counts"):
+        deletion_curve(model, tree, leaf, 0, counts=[0.5])
+    for target in (-1, 99, 0.0):
+        with pytest.raises(ShapeError, match="target"):
+            deletion_curve(model, tree, leaf, target)
     with pytest.raises(ShapeError, match="score for each"):
         deletion_curve(model, tree, leaf[1:], 0)

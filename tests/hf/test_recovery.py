@@ -256,6 +256,15 @@ def test_what_diverges_is_undone():
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
 
 
+def test_a_last_step_that_diverges_is_undone():
+    """Only the measurement after it can tell."""
+    model = replace_attention(make(), "all", 3)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(NonFiniteError, match="the model is as it was"):
+        recover(model, batches(count=1), lr=1e30, warmup=0.0, log=False)
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+
+
 def test_few_texts_are_measured_and_trained_on():
     model = replace_attention(make(), "all", 3)
     found = recover(model, batches(count=1), epochs=20, lr=2e-3, log=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hsa_geo.errors import BuilderError, FileFormatError, LabelError, ShapeError
+from hsa_geo.errors import BuilderError, FileFormatError, LabelError, NonFiniteError, ShapeError
 from hsa_geo.nn import SubtreeClassifier
 from hsa_geo.nn.modalities import Symbols
 from hsa_geo.nn.signal_classifier import SignalClassifier
@@ -44,6 +44,15 @@ def test_a_page_has_the_most_probable_label():
     assert found.labels == [next(iter(found.probabilities))]
     assert found.forms == []
     assert ours.predict(FORMS) == found  # no dropout, whatever the mode of the model
+
+
+@pytest.mark.parametrize("unit", ["page", "form"])
+def test_weights_that_give_no_numbers(unit):
+    ours = classifier(unit)
+    with torch.no_grad():
+        next(iter(ours.model.parameters())).fill_(float("nan"))
+    with pytest.raises(NonFiniteError, match="train it anew"):
+        ours.predict(FORMS)
 
 
 def test_a_page_has_the_types_of_its_forms():
