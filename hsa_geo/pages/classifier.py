@@ -209,6 +209,8 @@ def check_labels(labels: Sequence[str]) -> list[str]:
         ['news', 'shop']
     """
     out = list(labels)
+    if NONE in out:
+        raise LabelError(f"{NONE!r} is what a form without a label is called: give another name.")
     bad = [x for x in out if not isinstance(x, str) or not 0 < len(x) <= MAX_NAME]
     if bad or not 0 < len(out) <= MAX_LABELS or len(set(out)) != len(out):
         what = (

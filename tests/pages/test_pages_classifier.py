@@ -95,7 +95,10 @@ def test_saved_and_loaded(tmp_path, unit):
     assert repr(again) == f"PageClassifier({unit}, 3 labels)"
 
 
-@pytest.mark.parametrize("labels", [["a", "a", "b"], ["a", ""], ["a", 1], [], ["x" * 1001, "b"]])
+@pytest.mark.parametrize(
+    "labels",
+    [["a", "(none of these)"], ["a", "a", "b"], ["a", ""], ["a", 1], [], ["x" * 1001, "b"]],
+)
 def test_labels_are_names(labels):
     model = SubtreeClassifier(num_ids=2**14, num_classes=max(len(labels), 1), channels=8, heads=2)
     with pytest.raises(LabelError):
