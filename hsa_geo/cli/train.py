@@ -139,10 +139,10 @@ def _only_training(work: Path) -> bool:
     """Whether a folder holds nothing but checkpoints and metrics, and so may be removed."""
     if work.is_symlink() or not work.is_dir():
         return False
-    names = (path.name.removeprefix(".") for path in work.iterdir() if path.is_file())
-    files = list(names)
-    ours = all(name.startswith(("checkpoint-", "metrics.csv")) for name in files)
-    return ours and len(files) == len(list(work.iterdir()))
+    ours = ("checkpoint-", "metrics.csv")  # behind a dot while they are written
+    return all(
+        path.is_file() and path.name.removeprefix(".").startswith(ours) for path in work.iterdir()
+    )
 
 
 def _form_pages(root: Path, share: float, seed: int) -> Any:
