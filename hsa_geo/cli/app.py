@@ -11,7 +11,15 @@ import hsa_geo
 from hsa_geo.cli.bench import bench
 from hsa_geo.cli.explain import explain
 from hsa_geo.cli.inspect import inspect
-from hsa_geo.cli.output import OutputClosedError, error_line, note, one_line, say, set_up
+from hsa_geo.cli.output import (
+    OutputClosedError,
+    error_line,
+    note,
+    one_line,
+    printable_lines,
+    say,
+    set_up,
+)
 from hsa_geo.cli.predict import predict
 from hsa_geo.cli.train import train
 from hsa_geo.errors import HSAError
@@ -66,7 +74,7 @@ def run_app(arguments: list[str]) -> int:
     except Exception as error:
         code, line = _judge(error)
         if "--debug" in arguments:
-            note(traceback.format_exc().rstrip())
+            note(printable_lines(traceback.format_exc().rstrip()))
         note(f"error: {line}")
         return code
 

@@ -18,6 +18,7 @@ __all__ = [
     "error_line",
     "note",
     "printable",
+    "printable_lines",
     "progress",
     "record",
     "report",
@@ -38,13 +39,23 @@ class OutputClosedError(Exception):
 
 @contextlib.contextmanager
 def set_up() -> Iterator[None]:
-    """Characters that an output's encoding lacks are escaped; a warning is one line."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    with warnings.catch_warnings():
+    """Characters that an output's encoding lacks are escaped; a warning is one line.
+
+    Afterwards the streams are as they were: they may be those of a program that called ``run``.
+    """
+    with contextlib.ExitStack() as stack:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stack.callback(_set_errors, stream, stream.errors)
+                _set_errors(stream, "backslashreplace")
+        stack.enter_context(warnings.catch_warnings())
         warnings.showwarning = lambda message, *_: note(f"warning: {one_line(message)}")
         yield
+
+
+def _set_errors(stream: Any, errors: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it any more
+        stream.reconfigure(errors=errors)
 
 
 def printable(text: Any) -> str:
@@ -68,6 +79,16 @@ def _escape(character: str) -> str:
     if 0xDC80 <= code <= 0xDCFF:  # how Python keeps a byte that is no UTF-8
         return f"\\x{code - 0xDC00:02x}"
     return repr(character)[1:-1]
+
+
+def printable_lines(text: str) -> str:
+    r"""A text of several lines that only shows, as :func:`printable`.
+
+    Example:
+        >>> printable_lines("to\n  be\x1b[2J")
+        'to\n  be\\x1b[2J'
+    """
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def one_line(message: Any) -> str:

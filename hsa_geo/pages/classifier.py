@@ -16,12 +16,10 @@ from hsa_geo.errors import FileFormatError, LabelError, NonFiniteError, ShapeErr
 from hsa_geo.nn import SubtreeClassifier
 from hsa_geo.nn.saving import MAX_BYTES
 from hsa_geo.pages.forms import NONE, page_labels, page_of_form
+from hsa_geo.pages.labels import check_labels
 from hsa_geo.pages.reading import PageReader
 
-__all__ = ["FormPrediction", "PageClassifier", "Prediction", "check_labels"]
-
-#: Most labels, and longest name of one.
-MAX_LABELS, MAX_NAME = 10_000, 1000
+__all__ = ["FormPrediction", "PageClassifier", "Prediction"]
 
 
 class FormPrediction(NamedTuple):
@@ -177,7 +175,7 @@ class PageClassifier:
             The classifier.
 
         Raises:
-            FileFormatError: If the folder does not hold one.
+            FileFormatError: If the folder does not hold one, or its weights are no finite numbers.
         """
         model, extra = SubtreeClassifier.load(folder, max_bytes)
         pages = extra.get("pages")
@@ -190,6 +188,7 @@ class PageClassifier:
             reader = PageReader.from_config(pages["reader"])
             if not isinstance(pages["labels"], list) or not isinstance(pages["about"], dict):
                 raise LabelError("its labels are no list, or what it says about itself no object.")
+            _check_finite(model)
             return cls(model, reader, pages["labels"], pages["about"])
         except (FileFormatError, LabelError, ShapeError) as error:
             raise FileFormatError(f"'{folder}' holds no page classifier: {error}") from error
@@ -198,28 +197,11 @@ class PageClassifier:
         return f"{self.__class__.__name__}({self.reader.unit}, {len(self.labels)} labels)"
 
 
-def check_labels(labels: Sequence[str]) -> list[str]:
-    """Names of labels: strings, all different.
-
-    Raises:
-        LabelError: If they are not.
-
-    Example:
-        >>> check_labels(["news", "shop"])
-        ['news', 'shop']
-    """
-    out = list(labels)
-    if NONE in out:
-        raise LabelError(f"{NONE!r} is what a form without a label is called: give another name.")
-    bad = [x for x in out if not isinstance(x, str) or not 0 < len(x) <= MAX_NAME]
-    if bad or not 0 < len(out) <= MAX_LABELS or len(set(out)) != len(out):
-        what = (
-            f"{bad[0]!r:.80}" if bad else f"{len(out)} labels, {len(set(map(str, out)))} different"
-        )
-        raise LabelError(
-            f"{what}: give from 1 to {MAX_LABELS} different names of at most {MAX_NAME} characters."
-        )
-    return out
+def _check_finite(model: SubtreeClassifier) -> None:
+    """Weights that are no numbers may spoil some pages only: refuse them all."""
+    for name, value in model.state_dict().items():
+        if not bool(value.isfinite().all()):
+            raise FileFormatError(f"'{name}' holds numbers that are not finite: train it anew.")
 
 
 def _finite(out: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from hsa_geo.builders import from_html
+from hsa_geo.builders._page_reader import PageOptions
 from hsa_geo.builders.tokens import HASH_BUCKETS
 from hsa_geo.data import SignalTree
 from hsa_geo.errors import BuilderError, FileFormatError
@@ -48,7 +49,7 @@ class PageReader:
             ``tables``, ``sets`` (a tag or ``"boxes"``).  (default: those of the unit)
 
     Raises:
-        BuilderError: If an option is none of these, or its value of the wrong kind.
+        BuilderError: If an option is none of these, or has no such value.
 
     Example:
         >>> reader = PageReader("form")
@@ -76,6 +77,8 @@ class PageReader:
             raise BuilderError(f"hash_buckets={self.hash_buckets}: forms need {HASH_BUCKETS}.")
         own = FORM_OPTIONS if self.unit == "form" else PAGE_OPTIONS
         object.__setattr__(self, "options", {**own, **self.options})
+        # The values, too, before a page is read: kinds of tables, tags of sets, and both together.
+        PageOptions(**self.options)
 
     @property
     def hash_buckets(self) -> int:

@@ -16,6 +16,7 @@ from hsa_geo.datasets.splits import deal
 from hsa_geo.errors import BuilderError, LabelError
 from hsa_geo.pages.focus import focus
 from hsa_geo.pages.labelled import LabelledPage
+from hsa_geo.pages.labels import check_labels
 from hsa_geo.pages.reading import PageReader
 
 __all__ = ["TrainingPages", "form_pages", "labelled_pages"]
@@ -93,7 +94,8 @@ def labelled_pages(
         The pages.
 
     Raises:
-        LabelError: If fewer than two labels are left.
+        LabelError: If fewer than two labels are left, there are more than 10,000, or one is no
+            name; the latter before a page is read.
 
     Example:
         >>> import tempfile
@@ -106,6 +108,8 @@ def labelled_pages(
         >>> labelled_pages(find_labelled(folder)).labels
         ['news', 'shops']
     """
+    if pages:
+        check_labels(list({page.label for page in pages}))
     reader, trees, names = PageReader("page"), [], []
     failed: list[tuple[Any, Exception]] = []
     for page in read(pages):

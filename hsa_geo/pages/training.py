@@ -15,7 +15,9 @@ from hsa_geo.errors import ShapeError
 from hsa_geo.nn import SubtreeClassifier
 from hsa_geo.pages.classifier import PageClassifier
 from hsa_geo.pages.forms import form_targets, page_labels, page_of_form
+from hsa_geo.pages.labels import check_labels
 from hsa_geo.pages.reading import PageReader
+from hsa_geo.pages.targets import check_targets
 from hsa_geo.training import FitResult, Options, fit
 
 __all__ = ["PageSettings", "f1", "train_pages"]
@@ -108,7 +110,9 @@ def train_pages(
         The classifier, and the record of :func:`~hsa_geo.training.fit`.
 
     Raises:
-        ShapeError: If ``train`` is empty, a setting is out of range, or a tree has no label.
+        LabelError: If the labels are no names, or more than 10,000.
+        ShapeError: If ``train`` is empty, a setting is out of range, or a tree has no label, or
+            none of these.
         TrainingError: As :func:`~hsa_geo.training.fit`.
 
     Example:
@@ -123,6 +127,10 @@ def train_pages(
         ['shop']
     """
     settings = PageSettings() if settings is None else settings
+    labels = check_labels(labels)
+    check_targets(train, reader.unit, len(labels), "train")
+    given = () if validation is None else validation
+    check_targets(given, reader.unit, len(labels), "validation", scored=True)
     outputs = len(labels) + (reader.unit == "form")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)

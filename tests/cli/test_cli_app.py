@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 import signal
@@ -97,6 +98,27 @@ def test_data_errors_are_one_line_and_1(capsys, tmp_path):
     assert told.err.count("\n") == 1
     assert run(["inspect", "--debug", str(tmp_path / "a.html")]) == 1
     assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_tracebacks_drive_no_terminal(capsys, tmp_path):
+    """Names of files and texts of pages stand in errors."""
+    name = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202e.html"
+    assert run(["inspect", "--debug", str(tmp_path / name)]) == 1
+    (tmp_path / "a.json").write_text('{"nodes": [{"id": 1}], "links": [{"\\u001b[2J": 1}]}')
+    assert run(["inspect", "--debug", str(tmp_path / "a.json")]) == 1
+    told = capsys.readouterr().err
+    assert told.count("Traceback (most recent call last):\n  File ") >= 2
+    assert "a\\x1b]0;owned\\x07\\x1b[2J\\x9b31m\\u202e.html" in told
+    assert all(c.isprintable() or c == "\n" for c in told)
+
+
+def test_the_streams_are_given_back_as_they_were(monkeypatch):
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2)]
+    monkeypatch.setattr(sys, "stdout", streams[0])
+    monkeypatch.setattr(sys, "stderr", streams[1])
+    for arguments in (["--version"], ["inspec"], ["inspect", "missing.html"]):
+        run(arguments)
+        assert [stream.errors for stream in streams] == ["strict", "strict"]
 
 
 def test_a_mistake_of_the_program_says_where_to_look(monkeypatch, capsys, page):

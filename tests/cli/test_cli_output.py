@@ -42,12 +42,20 @@ def test_warnings_are_collected_and_others_are_quiet(capsys):
 
 def test_an_encoding_that_lacks_characters(monkeypatch):
     raw = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii", errors="replace"))
     before = warnings.showwarning
     with output.set_up():
         output.say("café ─")
     assert warnings.showwarning is before
     assert raw.getvalue() == b"caf\\xe9 \\u2500\n"
+    assert sys.stdout.errors == "replace"  # of a program that goes on
+
+
+def test_streams_that_are_closed_meanwhile(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    with output.set_up():
+        stream.close()
 
 
 def test_a_closed_output(monkeypatch):

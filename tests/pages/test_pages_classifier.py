@@ -144,6 +144,16 @@ HOSTILE = {
     "an option of another type": edited("pages", "reader", "options", "images", value=1),
     "huge fields": edited("pages", "reader", "options", "field_tokens", value=2**60),
     "other tokens": edited("pages", "reader", "options", "hash_buckets", value=17),
+    "fields of no tokens": edited("pages", "reader", "options", "field_tokens", value=0),
+    "an unknown kind of table": edited("pages", "reader", "options", "tables", value="x" * 10**6),
+    "sets of no element": edited("pages", "reader", "options", "sets", value="../etc"),
+    "sets of an element without a node": edited("pages", "reader", "options", "sets", value="b"),
+    "sets that are a list": edited("pages", "reader", "options", "sets", value=["nav"]),
+    "rows that are sets and a grid": edited(
+        *("pages", "reader", "options"), value={"tables": "grid", "sets": "tr"}
+    ),
+    "too many labels": edited("pages", "labels", value=[f"{n}" for n in range(10_001)]),
+    "a label of a megabyte": edited("pages", "labels", value=["a", "b", "x" * 10**6]),
     "no tokens": edited("pages", "reader", "options", "hash_buckets", value=-1),
     "labels are a text": edited("pages", "labels", value="abü"),
     "labels are numbers": edited("pages", "labels", value=[1, 2, 3]),
@@ -159,7 +169,19 @@ def test_hostile_files(tmp_path, fault):
     content = json.loads((tmp_path / "config.json").read_text())
     HOSTILE[fault](content["extra"])
     (tmp_path / "config.json").write_text(json.dumps(content))
-    with pytest.raises(FileFormatError, match=str(tmp_path)):
+    with pytest.raises(FileFormatError, match=str(tmp_path)) as caught:
+        PageClassifier.load(tmp_path)
+    assert len(str(caught.value)) < 1500
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_weights_of_a_file_are_numbers(tmp_path, bad):
+    """One row of a table spoils the pages with its word alone, so no answer would tell."""
+    ours = classifier()
+    with torch.no_grad():
+        ours.model.tokens.embed.weight[7, 3] = bad
+    ours.save(tmp_path)
+    with pytest.raises(FileFormatError, match=r"'tokens\.embed\.weight' holds numbers that are not"):
         PageClassifier.load(tmp_path)
 
 

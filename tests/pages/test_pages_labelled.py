@@ -5,7 +5,7 @@ import os
 import pytest
 
 from hsa_geo.errors import BuilderError, LabelError
-from hsa_geo.pages import find_labelled, labelled_pages
+from hsa_geo.pages import LabelledPage, find_labelled, labelled_pages
 
 
 def write(folder, *names, text="<p>some words"):
@@ -92,3 +92,24 @@ def test_too_few_labels_are_left(tmp_path):
     write(tmp_path, "b/1.html", text="")
     with pytest.raises(LabelError, match="pages of 1 labels could be read, and 1 could not be"):
         labelled_pages(find_labelled(tmp_path))
+
+
+@pytest.mark.parametrize("label", ["", "x" * 1001, "(none of these)", 5])
+def test_labels_are_looked_at_before_a_page_is_read(tmp_path, label):
+    def read(pages):
+        pytest.fail("a page was read")
+
+    pages = [LabelledPage(tmp_path / "missing.html", name) for name in ("a", label)]
+    with pytest.raises(LabelError, match="give"):
+        labelled_pages(pages, read=read)
+    many = [LabelledPage(tmp_path / "missing.html", f"{n}") for n in range(10_001)]
+    with pytest.raises(LabelError, match="10001 labels, 10001 different: give from 1 to 10000"):
+        labelled_pages(many, read=read)
+
+
+def test_names_that_no_file_can_have_are_pages_that_cannot_be_read(tmp_path):
+    write(tmp_path, "1.html", "2.html")
+    path = tmp_path / "pages.csv"
+    path.write_bytes(b"1.html,a\n2.html,b\nnul\0.html,b\n")
+    pages = labelled_pages(find_labelled(path))
+    assert [path.name for path, _ in pages.failed] == ["nul\0.html"]

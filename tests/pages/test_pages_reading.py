@@ -58,6 +58,9 @@ def test_what_exceeds_a_limit_is_left_out_with_a_warning():
         ("page", {"max_leaves": 5}),
         ("form", {"hash_buckets": 64}),
         ("page", ["images"]),
+        ("page", {"tables": "rows"}),
+        ("page", {"sets": "../etc"}),
+        ("page", {"tables": "grid", "sets": "tr"}),
     ],
 )
 def test_what_is_refused(unit, options):

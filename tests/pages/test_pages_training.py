@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch_geometric.data import Batch
 
-from hsa_geo.errors import ShapeError, TrainingError
+from hsa_geo.errors import LabelError, ShapeError, TrainingError
 from hsa_geo.nn import SubtreeClassifier
 from hsa_geo.pages import PageReader, PageSettings, train_pages
 from hsa_geo.pages.training import _Forms, _Pages, f1
@@ -110,12 +110,49 @@ def test_forms_without_annotation_are_not_trained_on():
 
 def test_pages_without_labels():
     reader = PageReader()
-    tree = reader("<p>words")
-    tree.y = torch.tensor([0.5])
-    with pytest.raises(ShapeError, match="give int64 places"):
-        train_pages([tree], None, reader, ["a", "b"], TINY, log=False)
     with pytest.raises(ShapeError, match="train holds no page"):
         train_pages([], None, reader, ["a", "b"], TINY, log=False)
+    for y in (
+        *(None, 1, torch.tensor([0.5]), torch.tensor([2]), torch.tensor([-1])),
+        *(torch.tensor(0), torch.tensor([[0]]), torch.tensor([0, 1]), torch.tensor([], dtype=int)),
+    ):
+        good, bad = reader("<p>words"), reader("<p>words")
+        good.y = torch.tensor([0])
+        if y is not None:
+            bad.y = y
+        for arguments, name in ((([good, bad], None), "train"), (([good], [good, bad]), "valid")):
+            with pytest.raises(ShapeError, match=rf"^{name}.*\[1\] has y=.*: give int64 \[1\]"):
+                train_pages(*arguments, reader, ["a", "b"], TINY, log=False)
+    with pytest.raises(ShapeError, match=r"train\[0\] is a str: give a SignalTree"):
+        train_pages(["<p>words"], None, reader, ["a", "b"], TINY, log=False)
+
+
+def test_forms_without_labels():
+    reader, trees = form_pages(3)
+    for key, value in (
+        *(("form_label", None), ("form_label", torch.tensor([0])), ("form_label", "login")),
+        *(("form_label", torch.tensor([0, 2])), ("form_label", torch.tensor([0, -3]))),
+        *(("form_label", torch.tensor([0.0, 1.0])), ("form_node", None)),
+        *(("y", None), ("y", torch.zeros(1, 3)), ("y", torch.tensor([[0.5, 0]]))),
+    ):
+        bad = trees[1].clone()
+        del bad[key]
+        if value is not None:
+            bad[key] = value
+        sides = [(trees, [bad])] if key == "y" else [([bad], None), (trees, [bad])]
+        for train, validation in sides:
+            with pytest.raises(ShapeError, match=rf"\[0\] has .*{key}="):
+                train_pages(train, validation, reader, ["search", "login"], TINY, log=False)
+
+
+@pytest.mark.parametrize("labels", [["a"] * 2, ["a", "(none of these)"], ["a", ""], []])
+def test_labels_are_looked_at_before_the_training(labels, monkeypatch):
+    monkeypatch.setattr("hsa_geo.pages.training.fit", lambda *_, **__: pytest.fail("trained"))
+    reader, trees = pages(3)
+    many = [str(number) for number in range(10_001)]
+    for names in (labels, many):
+        with pytest.raises(LabelError, match="give"):
+            train_pages(trees, None, reader, names, TINY, log=False)
 
 
 def test_f1_is_that_of_sklearn():
