@@ -53,7 +53,7 @@ def set_up() -> Iterator[None]:
         yield
 
 
-def _set_errors(stream: Any, errors: str) -> None:
+def _set_errors(stream: Any, errors: str | None) -> None:
     with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it any more
         stream.reconfigure(errors=errors)
 

@@ -280,6 +280,10 @@ def _targets(target: int | Sequence[int] | None, out: Tensor) -> list[int]:
     if target is None:
         return [int(out.argmax())]
     targets: list[Any] = list(target) if isinstance(target, (list, tuple)) else [target]
+    if not targets:
+        raise ShapeError(
+            f"target={target!r} names no output: give numbers 0..{len(out) - 1}, or leave it out."
+        )
     for one in targets:
         if not isinstance(one, int) or isinstance(one, bool) or not 0 <= one < len(out):
             raise ShapeError(f"target={one!r} is no output: give a number 0..{len(out) - 1}.")

@@ -15,24 +15,30 @@ respect to the values multiplies by its transpose.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.explain.between import convolutions_refused, refuse_other_ways
 from hsa_geo.explain.scores import LeafScores, one_tree
 from hsa_geo.explain.watch import (
     Run,
     answer,
+    call_of,
     evaluating,
     mixings,
     refuse_other_layers,
     watched,
 )
 from hsa_geo.nn.conv.hsa_conv import HSAConv
+from hsa_geo.nn.encoder import HSAEncoder
 from hsa_geo.nn.flat import FlatConv
+from hsa_geo.nn.models import SubtreeClassifier
 from hsa_geo.nn.pooling import (
     AttentionReadout,
     HierarchicalReadout,
@@ -44,6 +50,9 @@ from hsa_geo.ops.inputs import is_number
 from hsa_geo.ops.packed import leaves_under
 
 __all__ = ["attention_rollout", "readout_shares"]
+
+#: Models whose layers are known to run one after the other, and nothing among leaves beside them.
+_KNOWN = (SignalClassifier, SubtreeClassifier, HSAEncoder, HSAConv, FlatConv)
 
 
 def attention_rollout(
@@ -70,8 +79,9 @@ def attention_rollout(
         node: Id of the subtree that is read out. (default: the root)
         head: Follow one head of each layer. (default: their mean)
         residual: Share :math:`\rho` of what goes around each layer, from 0 to 1. (default: 0.5)
-        shares: Shares ``[N]`` of the leaves in the readout. (default: those of the model's
-            readout; of a model of one's own, the mean over the leaves)
+        shares: Shares ``[N]`` of the leaves in the readout, not negative; the scores add up to
+            their sum. (default: those of the model's readout; of a model of one's own, the mean
+            over the leaves)
         run: How to call a model of one's own, ``run(model, tree)``. (default: ``model(tree)``)
 
     Returns:
@@ -79,7 +89,11 @@ def attention_rollout(
 
     Raises:
         ShapeError: If an argument does not fit.
-        UnsupportedError: For a batch, a model without such layers, or one with others among them.
+        UnsupportedError: For a batch, a model without such layers, or one with others among them:
+            layers of other kinds, convolutions over leaves, layers side by side, or anything else
+            between the layers by which a leaf hears of another (which gradients show, as far as
+            the model reads ``tree.x``; what makes features of leaves out of tokens or symbols is
+            taken at its word).
 
     Example:
         >>> from hsa_geo.nn import HSAEncoder
@@ -91,26 +105,26 @@ def attention_rollout(
     one_tree(tree)
     if not is_number(residual) or not 0 <= residual <= 1:
         raise ShapeError(f"residual={residual!r} is no share: give a number from 0 to 1.")
+    if shares is not None:
+        _check_shares(shares, tree.num_leaves)
     refuse_other_layers(model, (HSAConv, FlatConv))
     with torch.no_grad(), evaluating(model):
-        with watched(model) as seen:
+        with watched(model) as seen, convolutions_refused(model, tree):
             answer(model, tree, node, run)
         if not seen.layers:
             raise UnsupportedError(
                 f"{type(model).__name__} ran no attention layer to follow: use "
                 "attribute_leaves(model, tree)."
             )
+        if type(model) not in _KNOWN or run is not None:
+            refuse_other_ways(model, tree, run)
         steps = mixings(seen)
         at = None if node is None else torch.tensor([node], device=tree.tree_index.device)
         if shares is None:
             shares = _readout_shares(model, seen.readout, tree, at)
-        if shares.shape != (tree.num_leaves,):
-            raise ShapeError(
-                f"shares has shape {list(shares.shape)}: give one for each of the "
-                f"N={tree.num_leaves} leaves."
-            )
-        wide = torch.promote_types(seen.layers[0][1][0].dtype, torch.float32)
-        score = shares.to(wide)
+        (x, _), _ = call_of(*seen.layers[0][1], **seen.layers[0][2])
+        wide = torch.promote_types(x.dtype, torch.float32)
+        score = shares.to(tree.tree_index.device, wide)
         for (conv, _, _), step in zip(reversed(seen.layers), reversed(steps)):
             if head is not None and (not isinstance(head, int) or not 0 <= head < conv.heads):
                 raise ShapeError(f"head={head!r} is none: give a number 0..{conv.heads - 1}.")
@@ -118,6 +132,22 @@ def attention_rollout(
             heard = back.mean(1) if head is None else back[:, head]
             score = residual * score + (1 - residual) * heard.to(wide)
     return LeafScores.of(score, tree, "attention rollout")
+
+
+def _check_shares(shares: Any, leaves: int) -> None:
+    if not isinstance(shares, Tensor) or shares.shape != (leaves,) or shares.is_complex():
+        shape = (
+            f"has shape {list(shares.shape)} and dtype {shares.dtype}"
+            if isinstance(shares, Tensor)
+            else f"is a {type(shares).__name__}"
+        )
+        raise ShapeError(f"shares {shape}: give a number for each of the N={leaves} leaves.")
+    if not bool((shares >= 0).all()) or not 0 < float(shares.double().sum()) < math.inf:
+        bad = shares[~(shares >= 0) | shares.isinf()].tolist()[:1]
+        what = f"hold {bad[0]}" if bad else "are all zero"
+        raise ShapeError(
+            f"shares {what}: give finite numbers, none negative and at least one positive."
+        )
 
 
 def _transposed(step: Callable[[Tensor], Tensor], score: Tensor, heads: int) -> Tensor:

@@ -27,6 +27,7 @@ __all__ = [
     "Run",
     "Seen",
     "answer",
+    "call_of",
     "evaluating",
     "layer_weights",
     "mixings",
@@ -189,7 +190,7 @@ def layer_weights(
     for conv, args, kwargs in seen.layers:
         if not isinstance(conv, HSAConv):
             continue
-        (x, given), rest = _arguments(*args, **kwargs)
+        (x, given), rest = call_of(*args, **kwargs)
         pairs = count_pairs(given, conv.tie) * conv.heads
         if max_pairs is not None and pairs > max_pairs:
             raise LimitError(
@@ -208,7 +209,7 @@ def layer_weights(
     return out
 
 
-def _arguments(
+def call_of(
     x: Tensor,
     tree: Any,
     tree_level: Tensor | None = None,
@@ -217,7 +218,12 @@ def _arguments(
     pair_bias: Tensor | None = None,
     return_attention_weights: bool | None = None,
 ) -> tuple[tuple[Tensor, Any], dict[str, Any]]:
-    """The arguments of a call of a layer: features and plan or tree, and what replaces modules."""
+    """The arguments of a call of a layer: features and plan or tree, and what replaces modules.
+
+    Example:
+        >>> call_of(torch.zeros(2, 3), tree=SignalTree.from_parents([2, 2, -1]))[0][0].shape
+        torch.Size([2, 3])
+    """
     del return_attention_weights  # changes nothing that is looked at here
     if isinstance(tree, Tensor):
         assert tree_level is not None
@@ -240,7 +246,7 @@ def mixings(seen: Seen) -> list[Callable[[Tensor], Tensor]]:
     """
     out = []
     for conv, args, kwargs in seen.layers:
-        (x, tree), rest = _arguments(*args, **kwargs)
+        (x, tree), rest = call_of(*args, **kwargs)
         out.append(conv.mixing(x, tree, **(rest if isinstance(conv, HSAConv) else {})))
     return out
 

@@ -55,8 +55,8 @@ def check_targets(
         ):
             raise ShapeError(
                 f"{name}[{number}] has form_label={_shown(tree.get('form_label'))} and "
-                f"form_node={_shown(forms)}: give int64 [K], for each of the K forms a place from 0 "
-                f"to {classes - 1}, -1 if it is not annotated, or -2 if it is of no type."
+                f"form_node={_shown(forms)}: give int64 [K], for each of the K forms a place from "
+                f"0 to {classes - 1}, -1 if it is not annotated, or -2 if it is of no type."
             )
         y = tree.get("y")
         if scored and not (

@@ -220,11 +220,29 @@ def test_what_cannot_be_followed_is_refused():
         ({"head": 4}, ShapeError),
         ({"head": -1}, ShapeError),
         ({"node": tree.num_tree_nodes}, ShapeError),
-        ({"shares": torch.ones(3)}, ShapeError),
+        *(({"shares": shares}, ShapeError) for shares in shares_that_are_none(tree.num_leaves)),
         ({"node": 0, "run": lambda model, tree: model(tree)}, UnsupportedError),
     ):
         with pytest.raises(error):
             attention_rollout(model, tree, **options)
+
+
+def shares_that_are_none(n):
+    ones = torch.ones(n)
+    yield from (torch.ones(3), torch.ones(n, 1), torch.tensor(1.0), [1.0] * n, 1.0, "mean")
+    yield from (-ones, ones * float("nan"), ones / 0, 0 * ones, ones * 1j)
+
+
+def test_shares_may_be_counts_and_errors_say_what_is_wrong():
+    tree, model = tree_of(), classifier()
+    counts = torch.arange(tree.num_leaves)
+    found = attention_rollout(model, tree, shares=counts)
+    assert torch.equal(found.leaf, attention_rollout(model, tree, shares=counts.double()).leaf)
+    counts[3] = -7
+    with pytest.raises(ShapeError, match="shares hold -7: give finite numbers"):
+        attention_rollout(model, tree, shares=counts)
+    with pytest.raises(ShapeError, match="shares is a list: give a number for each of the N="):
+        attention_rollout(model, tree, shares=[1.0])
 
 
 def test_shares_of_a_plain_mean():
