@@ -145,6 +145,7 @@ class Contents:
             patches = np.flatnonzero(~inner)[first : first + length]
             name_at[patches] = np.arange(length)
         data = {
+            "start": 0 if self.node is None else int(outline.place[self.node]),
             "level": packed(np.minimum(outline.level, 65535), "uint16"),
             "size": packed(outline.size, "uint32"),
             "first": packed(outline.first, "uint32"),

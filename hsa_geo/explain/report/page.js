@@ -108,7 +108,7 @@
     tree.replaceChildren(out);
   }
   const item = (a) => tree.querySelector(`[data-place="${a}"]`);
-  function select(a, focus) {
+  function select(a, focus, still) {
     for (let up = parent[a], kid = a; up >= 0; kid = up, up = parent[up]) {
       open.add(up);
       let number = 0;
@@ -118,7 +118,7 @@
     selected = a;
     draw();
     if (focus) item(a).focus();
-    item(a).scrollIntoView({ block: "nearest" });
+    if (!still) item(a).scrollIntoView({ block: "nearest" });
     document.querySelectorAll("#page .here").forEach((e) => e.classList.remove("here"));
     const last = Math.min(first[a] + leaves[a], first[a] + 2000);
     if (a) for (let k = first[a]; k < last; k++) shown[k].classList.add("here");
@@ -229,6 +229,15 @@
   for (const id of ["layer", "head"]) if ($(id)) $(id).addEventListener("change", matrix);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
   paint(); // the words came shaded
-  select(0, false);
+  // At first what is answered for, with the way from there to what matters most, as far as it fits.
+  for (let a = data.start, rows = 0; size[a] > 1; ) {
+    const below = [];
+    for (let b = a + 1; b < a + size[a]; b += size[b]) below.push(b);
+    rows += below.length;
+    if (rows > 16 && a !== data.start) break;
+    open.add(a);
+    a = below.reduce((best, b) => (Math.abs(amount(b)) > Math.abs(amount(best)) ? b : best));
+  }
+  select(data.start, false, true);
   document.documentElement.dataset.ready = "true";
 })();

@@ -13,7 +13,7 @@ from torch import nn
 
 from hsa_geo._files import replacing
 from hsa_geo.data.signal_tree import SignalTree
-from hsa_geo.errors import LimitError, ShapeError
+from hsa_geo.errors import LimitError, NonFiniteError, ShapeError
 from hsa_geo.explain.gradients import attribute_leaves
 from hsa_geo.explain.report.contents import Contents
 from hsa_geo.explain.scores import LeafScores, one_tree
@@ -96,6 +96,7 @@ def write_report(
 
     Raises:
         ShapeError: If an argument does not fit.
+        NonFiniteError: If an output is no finite number.
         UnsupportedError: For a batch, or a model that cannot be explained.
         LimitError: If even the least does not fit into ``max_bytes``.
 
@@ -111,6 +112,10 @@ def write_report(
     one_tree(tree)
     with torch.no_grad(), evaluating(model):
         out = answer(model, tree, node, run).detach().reshape(-1).double().cpu()
+    if not bool(out.isfinite().all()):
+        raise NonFiniteError(
+            "the model answers with no finite numbers, which nothing explains: train it anew."
+        )
     labels = [str(k) for k in range(len(out))] if labels is None else list(map(str, labels))
     if len(labels) != len(out):
         raise ShapeError(f"labels has {len(labels)} names for {len(out)} outputs: give one each.")

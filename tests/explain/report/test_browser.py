@@ -141,6 +141,32 @@ def test_the_tree_opens_and_closes_by_click_and_by_keys(shown):
     assert shown.problems() == []
 
 
+def test_at_first_the_way_to_what_matters_most_lies_open(shown, browser, report, tmp_path):
+    levels = "[...document.querySelectorAll('[role=treeitem]')].map(e => +e.ariaLevel)"
+    assert max(shown.run(levels)) >= 3
+    assert shown.run("document.querySelector('[aria-selected=true]').dataset.place") == "0"
+    _, tree = report
+    form = int(tree.form_node[0])
+    encoders = {"text": TokenEncoder(2**14, 16), "image": PatchConv(8, 16)}
+    model = SignalClassifier(encoders, 2, channels=16, heads=2, zero_init=False)
+    out = write_report(tmp_path / "form.html", model, tree, node=form, steps=8)
+    telephone = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    browser.call("Emulation.setDeviceMetricsOverride", **telephone)
+    try:
+        browser.open(out.path)
+        assert browser.run("document.querySelector('[aria-selected=true] .name').textContent") == (
+            "form"
+        )
+        marked = browser.run("document.querySelectorAll('#page .here').length")
+        assert marked == int(tree.plan.count[tree.plan.node_slot[form]])
+        assert browser.run("window.scrollY") == 0  # the answers come first
+        # Nothing is wider than the window.
+        assert browser.run("document.documentElement.scrollWidth") <= 400
+        assert browser.problems() == []
+    finally:
+        browser.call("Emulation.clearDeviceMetricsOverride")
+
+
 def test_a_word_leads_to_its_place_in_the_tree(shown):
     shown.run("document.querySelectorAll('#page i')[3].click()")
     word = shown.run("document.querySelectorAll('#page i')[3].textContent")

@@ -9,7 +9,7 @@ from test_rollout import tree_of
 from torch_geometric.data import Batch
 
 from hsa_geo.data import SignalTree
-from hsa_geo.errors import LimitError, ShapeError, UnsupportedError
+from hsa_geo.errors import LimitError, NonFiniteError, ShapeError, UnsupportedError
 from hsa_geo.explain import write_report
 
 
@@ -53,6 +53,26 @@ def test_single_leaves_chains_and_models_of_ones_own(tmp_path):
         tmp_path / "r.html", lin, tree_of(), run=lambda model, tree: model(tree.x).mean(0)
     )
     assert len(report.scores) == 2
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_answers_that_are_no_numbers_are_not_explained(tmp_path, bad):
+    model = classifier()
+    with torch.no_grad():
+        model.lin.bias[1] = bad
+    with pytest.raises(NonFiniteError, match="answers with no finite numbers"):
+        write_report(tmp_path / "r.html", model, tree_of())
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_that_are_no_unicode(tmp_path):
+    labels = ["ne\udce9ws", "\x1b[2J\u202e", "<script>"]
+    report = write_report(
+        tmp_path / "r.html", classifier(), tree_of(), labels=labels, title="\udce9"
+    )
+    text = report.path.read_text(encoding="utf-8")
+    assert "\x1b" not in text
+    assert text.count("<script") == 2
 
 
 def test_wrong_arguments_are_refused(tmp_path):
