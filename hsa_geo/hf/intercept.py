@@ -10,7 +10,6 @@ import copy
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -20,6 +19,8 @@ from torch import Tensor
 
 from hsa_geo._optional import require
 from hsa_geo.errors import UnsupportedError
+from hsa_geo.hf.lengths import check_length
+from hsa_geo.hf.mpnet import begin_pass, end_pass, mpnet_attention, mpnet_forward, state_of
 
 __all__ = ["Handler", "Layers", "default_special_ids", "original_attention", "register"]
 
@@ -151,10 +152,12 @@ class Layers:
         for number, handler in handlers.items():
             self.modules[number]._hsa_handler = handler
             if by_module:
-                self.modules[number].forward = partial(_mpnet_forward, self.modules[number])
+                self.modules[number].forward = partial(mpnet_forward, self.modules[number])
         self.base._hsa_handlers = list({id(h): h for h in handlers.values()}.values())
         self.base.register_forward_pre_hook(_begin, with_kwargs=True)
-        if not by_module:
+        if by_module:
+            self.base.register_forward_hook(end_pass, always_call=True)
+        else:
             self.model.set_attn_implementation(_PREFIX + original)
 
     def _own_config(self) -> None:
@@ -177,6 +180,10 @@ class Layers:
             if hook is _begin:
                 del self.base._forward_pre_hooks[number]
                 self.base._forward_pre_hooks_with_kwargs.pop(number, None)
+        for number, hook in list(self.base._forward_hooks.items()):
+            if hook is end_pass:
+                del self.base._forward_hooks[number]
+                self.base._forward_hooks_always_called.pop(number, None)
         name = self.model.config._attn_implementation
         if name is not None and name.startswith(_PREFIX):
             self.model.set_attn_implementation(name.removeprefix(_PREFIX))
@@ -249,15 +256,11 @@ def original_attention(module: Any) -> Any:
     """
     config = getattr(module, "config", None)
     if config is None:
-        return _mpnet_attention
+        return mpnet_attention
     name = config._attn_implementation.removeprefix(_PREFIX)
     if name == "eager":  # every model has its own
         return sys.modules[type(module).__module__].eager_attention_forward
     return sys.modules["transformers.modeling_utils"].ALL_ATTENTION_FUNCTIONS[name]
-
-
-#: The pass that runs, for models that hand nothing on to their layers.
-_pass: ContextVar[dict[int, Any] | None] = ContextVar("hsa_geo_pass", default=None)
 
 
 def _begin(
@@ -268,9 +271,11 @@ def _begin(
     main = getattr(module, "main_input_name", "input_ids")
     ids = kwargs.get("input_ids", given if main == "input_ids" else None)
     pixels = kwargs.get("pixel_values", given if main == "pixel_values" else None)
+    if kwargs.get("position_ids") is None:
+        check_length(module, ids)
     states = {id(handler): handler.begin(ids, pixels) for handler in module._hsa_handlers}
     if module.config.model_type in _BY_MODULE:
-        _pass.set(states)
+        begin_pass(states)
         return None
     if not str(module.config._attn_implementation).startswith(_PREFIX):
         raise UnsupportedError(
@@ -279,15 +284,6 @@ def _begin(
             "again."
         )
     return args, {**kwargs, "hsa_pass": states}
-
-
-def _state(states: dict[int, Any] | None, handler: Handler) -> Any:
-    if states is None or id(handler) not in states:
-        raise UnsupportedError(
-            "a replaced layer runs outside of its model, whose tokens it does not know: call the "
-            "model, model(...), not its encoder or model.forward(...)."
-        )
-    return states[id(handler)]
 
 
 def register() -> None:
@@ -322,53 +318,6 @@ def _attend(
         wanted = options.get("output_attentions") or getattr(
             module.config, "output_attentions", False
         )
-        state = _state(states, handler)
+        state = state_of(states, handler)
         result = handler(state, *tensors, weights=eager and bool(wanted), **options)
     return result
-
-
-def _mpnet_forward(
-    module: Any,
-    hidden_states: Tensor,
-    attention_mask: Tensor | None = None,
-    position_bias: Tensor | None = None,
-    output_attentions: bool = False,
-    **_: Any,
-) -> tuple[Tensor, ...]:
-    """In the place of the forward of MPNet's attention, which has projections of its own."""
-    shape = (*hidden_states.shape[:-1], -1, module.attention_head_size)
-    q, k, v = (
-        linear(hidden_states).view(shape).transpose(1, 2)
-        for linear in (module.q, module.k, module.v)
-    )
-    handler = module._hsa_handler
-    out, weights = handler(
-        *(_state(_pass.get(), handler), module, q, k, v, attention_mask),
-        dropout=module.dropout.p if module.training else 0.0,
-        scaling=module.attention_head_size**-0.5,
-        position_bias=position_bias,
-        weights=output_attentions,
-    )
-    out = module.o(out.flatten(2))
-    return (out, weights) if output_attentions else (out,)
-
-
-def _mpnet_attention(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    position_bias: Tensor | None = None,
-    **_: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """What MPNet's attention does between its projections."""
-    bias = position_bias
-    if attention_mask is not None:
-        bias = attention_mask if bias is None else bias + attention_mask
-    out = torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=bias, dropout_p=dropout, scale=scaling
-    )
-    return out.transpose(1, 2), None

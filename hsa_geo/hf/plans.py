@@ -16,7 +16,7 @@ from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.hf.clusters import Clusters
-from hsa_geo.hf.hierarchies import Hierarchy, Sentences
+from hsa_geo.hf.hierarchies import Flat, Hierarchy, Squares, Windows
 from hsa_geo.hf.labels import Tokens, plan_from_labels
 from hsa_geo.hf.relative import block_bias, distances, reach_bias
 
@@ -24,6 +24,8 @@ __all__ = ["Batch", "Pass", "Plans", "valid_tokens"]
 
 #: Plans that are kept for batches of the same lengths.
 _KEPT = 8
+#: Hierarchies that do not look at the ids of tokens.
+_BY_PLACE = (Flat, Squares, Windows)
 
 
 @dataclass
@@ -212,7 +214,7 @@ class Pass:
             return Batch(valid, plan, place)
         special = self._special(ids, valid, size, length, device)
         key: tuple[Any, ...] = (size, length, device, _bytes(valid), _bytes(special), self.pixels)
-        if isinstance(self.plans.hierarchy, Sentences):
+        if type(self.plans.hierarchy) not in _BY_PLACE:
             key += (_bytes(ids),)
         if isinstance(self.plans.hierarchy, Clusters):  # whose plans are the layers' own
             tokens = self._tokens(ids, valid, special, size, length, device)

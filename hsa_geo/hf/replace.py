@@ -17,6 +17,7 @@ from hsa_geo.hf.setting import (
     Setting,
     check_special_ids,
     check_tie,
+    kept_special_ids,
     layer_numbers,
     setting_from,
 )
@@ -97,7 +98,8 @@ def replace_attention(
     after ``from_pretrained``, call ``replace_attention(model)``, or :func:`load_replaced`.
 
     Args:
-        model: Of transformers.
+        model: Of transformers; with its head, if there is one, whose ``save_pretrained`` else
+            writes no setting.
         layers: Numbers of layers from 0; ``"all"``; a dict with a hierarchy and a tie for each,
             ``{1: (Windows(8), "key")}``; or what :func:`~hsa_geo.hf.choose_layers` gives.
             (default: those of the config)
@@ -108,7 +110,8 @@ def replace_attention(
         tie: ``"block"`` or ``"key"``, see :func:`~hsa_geo.ops.hsa_attention`. (default: what
             ``layers`` or the config say, or ``"key"``)
         tokenizer: Its class, separator and begin and end tokens are special, beside the first and
-            the last token of a text. (default: the ids that the model's config names)
+            the last token of a text. (default: the ids that the model's config names, first of
+            all in ``hsa_attention``)
         special_ids: Ids of the special tokens, instead of a tokenizer.
 
     Returns:
@@ -132,7 +135,7 @@ def replace_attention(
     found = Layers.of(model)
     kept = getattr(model.config, "hsa_attention", None)
     count, pictures = len(found.modules), found.patch_size is not None
-    given = setting_from(kept, count) if layers is None or special_ids is None else {}
+    given = setting_from(kept, count) if layers is None else {}
     if layers is None and "layers" not in given:
         raise UnsupportedError(
             "layers=None: the model's config names none either, so say which, layers=[...] or "
@@ -155,7 +158,8 @@ def replace_attention(
     if special_ids is None and tokenizer is not None:
         special_ids = tokenizer_special_ids(tokenizer)
     if special_ids is None:
-        special_ids = given.get("special_ids", default_special_ids(model.config))
+        named = given.get("special_ids", kept_special_ids(kept))
+        special_ids = default_special_ids(model.config) if named is None else named
     setting = Setting(options, check_special_ids(special_ids))
     setting.check(pictures)
     config = setting.config() if options else None
@@ -169,6 +173,8 @@ def replace_attention(
     found.intercept({number: plans[key] for number, key in options.items()})
     if config is not None:
         model.config.hsa_attention = config
+    elif hasattr(model.config, "hsa_attention"):  # which would be that of another model
+        del model.config.hsa_attention
     return model
 
 

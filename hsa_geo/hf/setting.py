@@ -13,7 +13,7 @@ from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.hf.hierarchies import Sentences, Squares, hierarchy_from, to_config
 from hsa_geo.ops.inputs import TIES
 
-__all__ = ["Setting", "check_special_ids", "layer_numbers", "setting_from"]
+__all__ = ["Setting", "check_special_ids", "kept_special_ids", "layer_numbers", "setting_from"]
 
 #: Largest id of a token.
 _MOST = 2**31
@@ -115,6 +115,25 @@ def setting_from(kept: Any, count: int) -> dict[str, Any]:
         for number, hierarchy, tie in zip(numbers, hierarchies, ties)
     }
     return {"layers": options, "special_ids": check_special_ids(kept["special_ids"])}
+
+
+def kept_special_ids(kept: Any) -> tuple[int, ...] | None:
+    """Special tokens of a config's ``hsa_attention`` all else of which is about to be replaced.
+
+    Args:
+        kept: The value, from a file.
+
+    Returns:
+        Their ids; None if it names none.
+
+    Example:
+        >>> kept_special_ids({"layers": [9], "special_ids": [0, 2]}), kept_special_ids("none")
+        ((0, 2), None)
+    """
+    try:
+        return check_special_ids(kept["special_ids"])
+    except (KeyError, TypeError, ShapeError):
+        return None
 
 
 def layer_numbers(layers: Any, count: int) -> list[int]:

@@ -9,11 +9,10 @@ import numpy as np
 from torch import Tensor
 
 from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.hf.lengths import most_tokens
 
 __all__ = ["Inputs", "Texts", "unlabelled"]
 
-#: Types whose positions begin behind the id of the padding.
-_SHIFTED = ("roberta", "xlm-roberta", "mpnet")
 #: What trains nothing here.
 _LABELS = ("label", "label_ids", "labels")
 
@@ -156,14 +155,10 @@ def unlabelled(
             f"tokenizer={tokenizer!r:.80} cannot read texts: give the model's tokenizer of "
             "transformers."
         )
-    return Texts(words, tokenizer, _most_tokens(tokenizer, config) if most is None else most)
-
-
-def _most_tokens(tokenizer: Any, config: Any) -> int:
-    """Tokens that a model takes."""
-    limits = [512, getattr(tokenizer, "model_max_length", 512)]
-    positions = getattr(config, "max_position_embeddings", None)
-    if isinstance(positions, int):
-        shifted = config.model_type in _SHIFTED
-        limits.append(positions - (int(config.pad_token_id or 0) + 1 if shifted else 0))
-    return int(min(limits))
+    limit = most_tokens(config)
+    if most is None:
+        limits = (512, getattr(tokenizer, "model_max_length", 512), limit or 512)
+        most = int(min(limits))
+    elif limit is not None and most > limit:
+        raise ShapeError(f"max_tokens={most}: the model takes {limit} tokens of a text at most.")
+    return Texts(words, tokenizer, most)

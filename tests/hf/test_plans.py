@@ -93,6 +93,26 @@ def test_layers_outside_of_their_model_are_refused():
             call()
 
 
+def test_an_encoder_that_knows_the_pass_before_is_refused():
+    """MPNet's layers learn of the pass by other ways."""
+    model = replace_attention(bert("mpnet"), layers="all")
+    hidden = model.embeddings(IDS)
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match="call the model, model"):
+            model.encoder(hidden)
+        out(model, MASKS[0])
+    with pytest.raises(IndexError):
+        model(torch.full((2, 20), 999))
+    with pytest.raises(UnsupportedError, match="call the model, model"):
+        model.encoder(hidden)
+    twin = copy.deepcopy(model)
+    assert out(twin, MASKS[0]).isfinite().all()
+    with pytest.raises(UnsupportedError, match="call the model, model"):
+        twin.encoder(hidden)
+    assert not restore_attention(model)._forward_hooks
+    assert not model._forward_hooks_always_called
+
+
 def test_another_implementation_is_not_silent():
     model = replace_attention(bert(), layers="all")
     model.set_attn_implementation("eager")
@@ -211,8 +231,27 @@ def test_hostile_configs(change):
 def test_settings_of_another_kind(setting):
     model = bert()
     model.config.hsa_attention = setting
-    with pytest.raises(HSAError):
+    with pytest.raises(HSAError, match=r"give layers=\[\.\.\.\]"):
         replace_attention(model)
+    replace_attention(model, layers=[1])  # as it says
+    assert model.config.hsa_attention["layers"] == [1]
+
+
+def test_other_layers_than_those_of_the_config():
+    """Its special tokens remain those that it names, if they are some."""
+    model = bert()
+    model.config.hsa_attention = GOOD | {"layers": [9], "special_ids": [7]}
+    assert replace_attention(model, layers=[1]).config.hsa_attention["special_ids"] == [7]
+    model.config.hsa_attention = GOOD | {"special_ids": ["a"]}
+    assert replace_attention(model, layers=[1]).config.hsa_attention["special_ids"] == []
+
+
+def test_no_layers_leave_no_setting(tmp_path):
+    model = bert()
+    model.config.hsa_attention = GOOD
+    replace_attention(model, layers=[]).save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedError, match="names none"):
+        load_replaced(transformers.AutoModel, tmp_path)
 
 
 def test_other_refusals():
