@@ -20,16 +20,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hsa_geo.errors import ShapeError
+from hsa_geo.errors import NonFiniteError, ShapeError
 from hsa_geo.hf.clusters import Clusters
 from hsa_geo.hf.hierarchies import Flat, Hierarchy, hierarchy_from
-from hsa_geo.hf.intercept import Layers, default_special_ids, original_attention
+from hsa_geo.hf.intercept import (
+    Layers,
+    default_special_ids,
+    original_attention,
+    tokenizer_special_ids,
+)
 from hsa_geo.hf.plans import Batch, Pass, Plans
+from hsa_geo.hf.setting import check_special_ids
+from hsa_geo.hf.unlabelled import unlabelled
 from hsa_geo.ops.attention import tree_energy
 from hsa_geo.ops.flops import attention_cost, flat_cost
 from hsa_geo.ops.inputs import is_number
 
 __all__ = ["Choice", "Option", "choose_layers", "measure_layers"]
+
+#: Tokens of a batch of texts.
+_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -88,29 +98,33 @@ class Choice:
 
 def measure_layers(
     model: Any,
-    batches: Iterable[Mapping[str, Any]] | Mapping[str, Any],
+    batches: Iterable[Mapping[str, Any] | str] | Mapping[str, Any],
     hierarchies: Sequence[Any] = (4, 8, 16),
     ties: Sequence[str] = ("key",),
     *,
+    tokenizer: Any = None,
     special_ids: Sequence[int] | None = None,
 ) -> list[Option]:
     """Measure every layer with every hierarchy and tie.
 
     Args:
         model: An encoder of transformers, not replaced.
-        batches: Inputs of the model, such as a tokenizer's, one or many; a few hundred texts of
-            the lengths that matter are enough.
+        batches: Texts, a list of str; or inputs of the model, such as a tokenizer's, one or many.
+            A few hundred texts of the lengths that matter are enough.
         hierarchies: As :func:`~hsa_geo.hf.replace_attention` takes them.
             (default: windows of 4, 8 and 16)
         ties: ``"block"``, ``"key"`` or both. (default: ``("key",)``)
-        special_ids: Ids of special tokens. (default: those that the config names)
+        tokenizer: Of the model, for texts; it also says which tokens are special.
+        special_ids: Ids of special tokens. (default: those that the tokenizer, or else the model's
+            config, names)
 
     Returns:
         An option for each layer, hierarchy and tie.
 
     Raises:
-        ShapeError: If there is no batch or no hierarchy.
+        ShapeError: If there is no batch or no hierarchy, or texts come without a tokenizer.
         UnsupportedError: If the model is of a type that is not known, or has been replaced.
+        NonFiniteError: If scores are no finite numbers.
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -121,16 +135,21 @@ def measure_layers(
         >>> len(options), min(option.kl for option in options) >= 0
         (6, True)
     """
-    if isinstance(batches, Mapping):
-        batches = [batches]
-    if not isinstance(hierarchies, Sequence) or not isinstance(ties, Sequence):
+    lists = isinstance(hierarchies, Sequence) and isinstance(ties, Sequence)
+    if not lists or isinstance(ties, str):
         raise ShapeError(f"hierarchies={hierarchies!r} and ties={ties!r}: give lists of them.")
     chosen = [hierarchy_from(spec) for spec in hierarchies]
     if not chosen or not ties:
         raise ShapeError("hierarchies=[] or ties=[] leaves nothing to measure: give at least one.")
-    ids = default_special_ids(model.config) if special_ids is None else special_ids
     layers = Layers.of(model)
-    probe = _Probe(layers, [(h, tie) for h in chosen for tie in ties], tuple(ids))
+    if special_ids is None:
+        named = tokenizer is None
+        special_ids = (
+            default_special_ids(model.config) if named else tokenizer_special_ids(tokenizer)
+        )
+    ids = check_special_ids(special_ids)
+    batches = _inputs(batches, tokenizer, model, layers.patch_size is not None)
+    probe = _Probe(layers, [(h, tie) for h in chosen for tie in ties], ids)
     before = {module: module.training for module in model.modules()}
     seen = 0
     with layers.intercepted(probe), torch.no_grad():
@@ -140,7 +159,7 @@ def measure_layers(
                 if not isinstance(batch, Mapping):
                     raise ShapeError(
                         f"batches holds a {type(batch).__name__}: give inputs of the model by "
-                        "name, such as {'input_ids': ids}, in a list."
+                        "name, such as {'input_ids': ids}, or texts with tokenizer=, in a list."
                     )
                 model(**batch)
                 seen += 1
@@ -152,6 +171,27 @@ def measure_layers(
     return probe.options()
 
 
+def _inputs(batches: Any, tokenizer: Any, model: Any, pictures: bool) -> Iterable[Any]:
+    """Inputs of the model: those that are given, or made of texts."""
+    if isinstance(batches, Mapping):
+        return [batches]
+    if isinstance(batches, (str, bytes)) or not isinstance(batches, Iterable):
+        raise ShapeError(
+            f"batches={batches!r:.80}: give texts, or inputs of the model by name, in a list."
+        )
+    if tokenizer is None:
+        return batches
+    given = list(batches)
+    if not any(isinstance(one, str) for one in given):
+        return given
+    texts = unlabelled(given, tokenizer, model.config, pictures, None)
+    parts = texts.batches(range(len(texts)), _TOKENS, seed=0)
+    return (
+        {name: x.to(model.device) for name, x in texts.inputs(rows).items() if torch.is_tensor(x)}
+        for rows in parts
+    )
+
+
 def choose_layers(
     model: Any,
     batches: Iterable[Mapping[str, Any]] | Mapping[str, Any],
@@ -160,6 +200,7 @@ def choose_layers(
     *,
     max_flops: float | None = None,
     max_kl: float | None = None,
+    tokenizer: Any = None,
     special_ids: Sequence[int] | None = None,
 ) -> Choice:
     """Choose layers and hierarchies within a budget.
@@ -170,7 +211,7 @@ def choose_layers(
     options), which is the best choice but for the last step.
 
     Args:
-        model, batches, hierarchies, ties, special_ids: As in :func:`measure_layers`.
+        model, batches, hierarchies, ties, tokenizer, special_ids: As in :func:`measure_layers`.
         max_flops: Operations of attention that may remain, as a share of the model's, 0 to 1.
         max_kl: Sum over the replaced layers of the divergence of a token and head, in nats.
 
@@ -179,7 +220,7 @@ def choose_layers(
 
     Raises:
         ShapeError: If not exactly one budget is given, or it cannot be kept.
-        UnsupportedError: As in :func:`measure_layers`.
+        UnsupportedError, NonFiniteError: As in :func:`measure_layers`.
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -194,10 +235,17 @@ def choose_layers(
         raise ShapeError(
             f"max_flops={max_flops} and max_kl={max_kl}: give one budget, and not both."
         )
-    budget = max_kl if max_flops is None else max_flops
-    if not is_number(budget) or not math.isfinite(float(budget)) or budget < 0:  # type: ignore
+    budget: Any = max_kl if max_flops is None else max_flops
+    number = is_number(budget) and not isinstance(budget, bool)
+    if not number or not math.isfinite(float(budget)) or budget < 0:
         raise ShapeError(f"a budget of {budget!r}: give a number of at least 0.")
-    options = measure_layers(model, batches, hierarchies, ties, special_ids=special_ids)
+    if max_flops is not None and max_flops > 1:
+        raise ShapeError(
+            f"max_flops={max_flops}: give the share of the operations that may remain, 0 to 1."
+        )
+    options = measure_layers(
+        model, batches, hierarchies, ties, tokenizer=tokenizer, special_ids=special_ids
+    )
     by_layer: dict[int, list[Option]] = {}
     for option in options:
         by_layer.setdefault(option.layer, []).append(option)
@@ -301,6 +349,12 @@ class _Probe:
         return original_attention(module)(module, query, key, value, attention_mask, **options)
 
     def options(self) -> list[Option]:
+        for number, sums in enumerate(self.kl):
+            if not all(map(math.isfinite, sums)):
+                raise NonFiniteError(
+                    f"divergences of layer {number} are {sums}: the model, or what went in, holds "
+                    "numbers that are not finite."
+                )
         return [
             Option(
                 number,

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from hsa_geo._optional import require

@@ -119,7 +119,7 @@ def recover(
         UnsupportedError: If no layer of the model is replaced, it is of a type that is not known,
             its parameters are of less than 32 bits, or ``texts`` and ``tokenizer`` do not suit it.
         ShapeError: If there is no text, or a number is out of range.
-        NonFiniteError: If the loss is no number any more; the parameters are then as they were.
+        NonFiniteError: If the loss is no number, or no more; the parameters are then as they were.
 
     Stopped with Ctrl-C, it leaves the model with what was trained so far.
 
@@ -205,6 +205,7 @@ def _training(model: nn.Module, trained: list[nn.Parameter]) -> Iterator[None]:
     """Only these parameters are trained, without dropout; all is as it was afterwards."""
     modes = {module: module.training for module in model.modules()}
     needed = {p: (p.requires_grad, p.grad) for p in model.parameters()}
+    cached = torch.is_autocast_cache_enabled()
     try:
         model.eval()
         for p in needed:
@@ -212,9 +213,11 @@ def _training(model: nn.Module, trained: list[nn.Parameter]) -> Iterator[None]:
         for p in trained:
             p.requires_grad_(True)
             p.grad = None
-        with torch.enable_grad():
+        torch.set_autocast_cache_enabled(False)  # which would keep parameters as they were
+        with torch.inference_mode(False), torch.enable_grad():
             yield
     finally:
+        torch.set_autocast_cache_enabled(cached)
         for module, mode in modes.items():
             module.training = mode
         for p, (wanted, grad) in needed.items():
@@ -247,6 +250,11 @@ class _Run:
         held, rows = self._parts()
         with torch.no_grad():
             before = self._measured(held)
+        if not math.isfinite(before):
+            raise NonFiniteError(
+                f"the loss is {before} before the training: the model, or what went in, holds "
+                "numbers that are not finite."
+            )
         optimizer = adamw(self.base, self.options)
         budget, seed = self.options.budget, self.options.seed
         plan = [
@@ -305,9 +313,14 @@ class _Run:
         value = loss.item()
         if not (math.isfinite(value) and math.isfinite(norm)):
             self._undo()
+            with torch.no_grad():  # was it the training, or what went in?
+                again = float(self._loss(batch)[0])
+            remedy = f"give a learning rate below lr={self.options.lr}"
+            if not math.isfinite(again):
+                remedy = "what went in holds numbers that are not finite"
             raise NonFiniteError(
                 f"loss {value} and norm of the gradient {norm} in step {number + 1}: the model is "
-                f"as it was; give a learning rate below lr={self.options.lr}."
+                f"as it was; {remedy}."
             )
         optimizer.step()
         return value, tokens

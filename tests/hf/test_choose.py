@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 import pytest
 import torch
 
-from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.errors import NonFiniteError, ShapeError, UnsupportedError
 from hsa_geo.hf import Windows, choose, choose_layers, measure_layers, replace_attention
 from hsa_geo.hf.choose import Option, _hull
 from hsa_geo.hf.intercept import Layers
@@ -178,7 +179,79 @@ def test_modes_of_parts_are_left():
     assert not model.embeddings.training
 
 
+class Letters:
+    """A tokenizer of lower-case letters: 2 begins a text, 3 ends it, 1 fills up."""
+
+    model_max_length = 20
+    cls_token_id, sep_token_id = 2, 3
+
+    def __call__(self, texts, truncation, max_length, padding=False, return_tensors=None):
+        ids = [[2, *[ord(x) - 92 for x in text][: max_length - 2], 3] for text in texts]
+        if not padding:
+            return {"input_ids": ids}
+        longest = max(map(len, ids))
+        made = [one + [1] * (longest - len(one)) for one in ids]
+        mask = [[1] * len(one) + [0] * (longest - len(one)) for one in ids]
+        return {"input_ids": torch.tensor(made), "attention_mask": torch.tensor(mask)}
+
+
+def test_texts():
+    """The same as their inputs; with a tokenizer, whose special tokens are followed."""
+    texts = ["theanswer", "no", "whatabiglongtextofmanyletters", ""]
+    given = Letters()(texts, True, 20, padding=True)
+    options = measure_layers(make(), texts, [4], ["block", "key"], tokenizer=Letters())
+    expected = measure_layers(make(), given, [4], ["block", "key"], special_ids=[2, 3])
+    for one, other in zip(options, expected, strict=True):
+        assert (one.flops, one.flat_flops) == (other.flops, other.flat_flops)
+        assert one.kl == pytest.approx(other.kl, rel=1e-3, abs=1e-6)
+    choice = choose_layers(make(), texts, tokenizer=Letters(), max_flops=1.0)
+    assert choice.layers == []
+    inputs = measure_layers(make(), [given], [4], tokenizer=Letters())  # for its ids alone
+    assert [o.flops for o in inputs] == [o.flops for o in expected if o.tie == "key"]
+
+
+@dataclass(frozen=True)
+class ByLetter:
+    """A hierarchy of one's own, which reads the ids."""
+
+    def labels(self, tokens):
+        return [torch.where(tokens.special, -1, 2 * tokens.text + tokens.ids % 2)]
+
+
+def test_batches_of_one_shape_have_trees_of_their_own():
+    first, second = batches()
+    together = measure_layers(make(), [first, second], [ByLetter()])
+    apart = [measure_layers(make(), one, [ByLetter()]) for one in (first, second)]
+    for both, one, other in zip(together, *apart, strict=True):
+        assert both.flops == one.flops + other.flops
+        assert both.kl == pytest.approx((one.kl + other.kl) / 2, rel=1e-4)
+
+
+def test_what_is_not_finite():
+    model = make()
+    with torch.no_grad():
+        model.encoder.layer[1].attention.self.query.weight[0] = float("nan")
+    with pytest.raises(NonFiniteError, match="layer 1 are"):
+        choose_layers(model, batches(), max_kl=1.0)
+    assert not Layers.of(model).handled
+
+
 def test_what_is_refused():
+    for share in (1.01, 50e6):
+        with pytest.raises(ShapeError, match="the share of the operations"):
+            choose_layers(make(), batches(), max_flops=share)
+    with pytest.raises(ShapeError, match="a budget of True"):
+        choose_layers(make(), batches(), max_flops=True)
+    for given in ("a text", None, 5):
+        with pytest.raises(ShapeError, match="batches="):
+            measure_layers(make(), given)
+    with pytest.raises(ShapeError, match="texts with tokenizer="):
+        measure_layers(make(), ["a text"])
+    with pytest.raises(ShapeError, match="give lists"):
+        measure_layers(make(), batches(), ties="key")
+    for bad in (["a"], 7):
+        with pytest.raises(ShapeError, match="special_ids="):
+            measure_layers(make(), batches(), special_ids=bad)
     with pytest.raises(ShapeError, match="give one budget"):
         choose_layers(make(), batches())
     with pytest.raises(ShapeError, match="give one budget"):

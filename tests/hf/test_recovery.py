@@ -6,6 +6,7 @@ import copy
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -263,6 +264,45 @@ def test_a_last_step_that_diverges_is_undone():
     with pytest.raises(NonFiniteError, match="the model is as it was"):
         recover(model, batches(count=1), lr=1e30, warmup=0.0, log=False)
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+
+
+def test_what_is_not_finite_from_the_start():
+    """It is not the learning rate."""
+    model = replace_attention(make(), "all", 3)
+    given = batches()
+    held = int(np.random.default_rng(0).permutation(10)[0])
+    for at, match in ((held, "before the training"), ((held + 1) % 10, "what went in")):
+        some = [dict(one) for one in given]
+        embeddings = model.embeddings.word_embeddings(some[at].pop("input_ids")).detach()
+        embeddings[1, 2] = float("nan")
+        some[at]["inputs_embeds"] = embeddings
+        before = copy.deepcopy(model.state_dict())
+        with pytest.raises(NonFiniteError, match=match):
+            recover(model, some, log=False)
+        assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+
+
+def test_within_inference_mode():
+    model = replace_attention(make(), "all", 3)
+    with torch.inference_mode():
+        found = recover(model, batches(), epochs=4, lr=2e-3, log=False)
+    assert found.after < found.before
+
+
+def test_within_autocast():
+    """Which keeps copies of parameters, as they were before the training."""
+    model = replace_attention(make(), "all", 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = recover(model, batches(), epochs=4, lr=2e-3, log=False)
+        assert torch.is_autocast_cache_enabled()
+    assert found.after < 0.95 * found.before
+
+
+def test_more_tokens_than_the_model_takes():
+    model = replace_attention(make(max_position_embeddings=24), "all", 3)
+    with pytest.raises(ShapeError, match="max_tokens=25: the model takes 24"):
+        recover(model, ["a" * 60], Letters(), max_tokens=25, log=False)
+    assert recover(model, ["a" * 60], Letters(), max_tokens=24, log=False).tokens == 24
 
 
 def test_few_texts_are_measured_and_trained_on():

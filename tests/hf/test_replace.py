@@ -300,7 +300,9 @@ def test_padding_is_not_counted_where_it_has_no_position():
     model = replace_attention(make("roberta", max_position_embeddings=64), layers="all")
     batch = padded([62, 3])
     expected = out(model, **batch)
-    wider = {k: torch.nn.functional.pad(x, (0, 2), value=k == "input_ids") for k, x in batch.items()}
+    wider = {
+        k: torch.nn.functional.pad(x, (0, 2), value=k == "input_ids") for k, x in batch.items()
+    }
     torch.testing.assert_close(out(model, **wider)[:, :62], expected, rtol=1e-5, atol=1e-5)
 
 
