@@ -191,6 +191,17 @@ def load_model(
     return model.eval(), extra
 
 
+def _difference(model: set[str], file: set[str]) -> str:
+    """What a file lacks and has too much, by name, and what may have been forgotten."""
+    sides = (("lacks", sorted(model - file)), ("has besides", sorted(file - model)))
+    told = " and ".join(
+        f"{verb} {names[0]!r:.80}" + (f" (and {len(names) - 1} more)" if names[1:] else "")
+        for verb, names in sides
+        if names
+    )
+    return f"it {told}: register_position what it was made with, or give its encoders"
+
+
 def _check_schema(config: Any, path: Path) -> None:
     schema = config["schema"]
     if isinstance(schema, int) and OLDEST <= schema <= SCHEMA and schema is not True:
@@ -249,7 +260,7 @@ def _check(
         model = build(config)
     blank = model.state_dict()
     if blank.keys() != state.keys():
-        raise ValueError(f"the keys {sorted(blank.keys() ^ state.keys())[:5]} are in one of both")
+        raise ValueError(_difference(set(blank), set(state)))
     for key, value in blank.items():
         if tuple(value.shape) != state[key].shape:
             raise ValueError(f"{key} has shape {list(state[key].shape)}, not {list(value.shape)}")

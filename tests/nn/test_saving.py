@@ -94,8 +94,12 @@ def test_errors_of_the_builder_are_told(tmp_path):
 
     with pytest.raises(FileFormatError, match=r"^give an encoder$"):
         load_model(tmp_path, "Linear", refuse)
-    with pytest.raises(FileFormatError, match=r"keys .* are in one of both"):
+    with pytest.raises(FileFormatError, match=r"it has besides 'bias': "):
         load_model(tmp_path, "Linear", lambda config: nn.Linear(3, 5, bias=False))
+    with pytest.raises(
+        FileFormatError, match=r"lacks '1.bias' \(and 1 more\) and has besides 'bias' "
+    ):
+        load_model(tmp_path, "Linear", lambda config: nn.ModuleList([nn.ReLU(), nn.Linear(3, 5)]))
 
 
 def test_shared_memory_is_saved_and_sparse_is_refused(tmp_path):
