@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -206,3 +207,55 @@ def test_the_shell_completes_commands_and_options():
         told["_HSA_GEO_COMPLETE"] = "complete_bash"
         shown = command(environment=told).communicate(timeout=60)[0]
         assert shown.decode().split() == [expected]
+
+
+BASH = """
+hsa-geo --install-completion >&2
+source ~/.bashrc
+press_tab() {  # as readline does it
+    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+    "$(complete -p hsa-geo | sed 's/.*-F \\([^ ]*\\).*/\\1/')" hsa-geo
+    echo "${COMPREPLY[@]}"
+}
+press_tab hsa-geo tr
+press_tab hsa-geo train --attention d
+press_tab hsa-geo inspect --as ""
+hsa-geo --show-completion | head -n 1
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_completion_is_installed_into_bash(tmp_path):
+    pytest.importorskip("shellingham")
+    program = tmp_path / "bin" / "hsa-geo"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hsa_geo "$@"\n')
+    program.chmod(0o755)
+    environment = {"HOME": str(tmp_path), "PATH": f"{program.parent}:{os.environ['PATH']}"}
+    told = subprocess.run(
+        ["bash", "-c", BASH],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        **CAPTURED,
+    )
+    assert told.stdout.splitlines() == [
+        *("train", "deep_set", "html text image json graph", "_hsa_geo_completion() {"),
+    ], told.stderr
+    assert (tmp_path / ".bash_completions" / "hsa-geo.sh").is_file()
+
+
+@pytest.mark.parametrize(
+    ("shell", "words", "shown"),
+    [
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "hsa-geo pre"}, '"predict":"Say which labels web pages'),
+        (
+            "fish",
+            {"_TYPER_COMPLETE_ARGS": "hsa-geo pre", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+            "predict\tSay which labels web pages",
+        ),
+    ],
+)
+def test_other_shells_complete(shell, words, shown):
+    script = command(environment={"_HSA_GEO_COMPLETE": f"source_{shell}"}).communicate(timeout=60)
+    assert f"_HSA_GEO_COMPLETE=complete_{shell}" in script[0].decode()
+    told = command(environment={"_HSA_GEO_COMPLETE": f"complete_{shell}", **words})
+    assert shown in told.communicate(timeout=60)[0].decode()
