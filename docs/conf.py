@@ -20,6 +20,8 @@ templates_path = ["_templates"]
 html_theme = "furo"
 html_title = f"hsa_geo {version}"
 html_show_sphinx = False
+html_static_path = ["_static"]
+html_css_files = ["wrap.css"]
 
 myst_enable_extensions = ["amsmath", "dollarmath", "colon_fence"]
 myst_heading_anchors = 3

@@ -148,7 +148,8 @@ class SignalTree(PlanCache, Data):
             **attrs: Further attributes.  Tensors, arrays and lists with N rows are leaf
                 attributes in order of increasing leaf id (so give what belongs to the whole tree
                 one row, e.g. ``y [1, C]``); ``{m}_index`` (beside ``{m}_x``) and ``edge_index``
-                hold leaf rows in that order, ``{name}_node`` ids of nodes.
+                hold leaf rows in that order, ``{name}_node`` ids of nodes; ``tree_span [M, 2]`` and
+                ``tree_pe [M, K]`` have a row for each node.
 
         Returns:
             The tree, or with ``return_order`` the pair (tree, order ``[M]``).
