@@ -41,6 +41,7 @@ from zero_shot_table import Row, draw, row_of, save, show
 import hsa_geo
 from hsa_geo._files import replacing
 from hsa_geo.datasets import MiniLM
+from hsa_geo.errors import ShapeError
 
 LAYERS = 6
 ALTERNATE, ALL = (1, 3, 5), (0, 1, 2, 3, 4, 5)
@@ -140,7 +141,7 @@ def texts_of(corpus: Corpus, least: int, most: int | None) -> np.ndarray:
     if most is not None:  # of every class, and all through the data
         long = long[:: max(1, len(long) // most)][:most]
     if len(long) < 10 * FOLDS:
-        raise ValueError(f"only {len(long)} texts have {least} words: ask for less by --least.")
+        raise ShapeError(f"only {len(long)} texts have {least} words: ask for less by --least.")
     return np.array(long)
 
 

@@ -18,6 +18,7 @@ from zero_shot_rivals import RIVALS, Rival, Timed
 
 from hsa_geo.data import TreePlan
 from hsa_geo.datasets import MiniLM
+from hsa_geo.errors import ShapeError
 from hsa_geo.hf import Clusters, Squares, Windows
 from hsa_geo.hf.intercept import Handler, Layers
 from hsa_geo.hf.plans import Batch, Pass, Plans
@@ -70,11 +71,11 @@ class Setting:
 
 
 def named(settings: Sequence[Setting], names: Sequence[str] | None) -> list[Setting]:
-    """Settings of these names, all if None; one that there is not is a ValueError."""
+    """Settings of these names, all if None; one that there is not is a ShapeError."""
     known = {setting.name: setting for setting in settings}
     for name in names or ():
         if name not in known:
-            raise ValueError(f"--only {name}: give some of {', '.join(known)}.")
+            raise ShapeError(f"--only {name}: give some of {', '.join(known)}.")
     return [known[name] for name in (known if names is None else names)]
 
 

@@ -93,7 +93,7 @@ def main(args: list[str] | None = None) -> int:
 
 def run(given: argparse.Namespace, console: Console) -> None:
     """Encode with every setting, ask the probe, print and keep the table."""
-    begin = time.perf_counter()
+    begin, settings = time.perf_counter(), settings_of(given)
     encoder, (files, labels) = set_up(given)
     train, test = parts(labels, given.test)
     names = [str(file.relative_to(given.root)) for file in files]
@@ -116,7 +116,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
     title = f"{len(test)} stamps of {given.size} pixels in {len(set(labels))} categories"
     title += f", the probe trained on {len(train)} others"
     rows = []
-    for setting in [None, *settings_of(given)]:
+    for setting in [None, *settings]:
         found = features(encoder, setting, files, test, cache)
         pairs = (hits(found), hits(base), nearest(found), nearest(base))
         rows.append(row_of(setting, found, base, *pairs, LAYERS))
@@ -130,9 +130,9 @@ def run(given: argparse.Namespace, console: Console) -> None:
 
 def race(given: argparse.Namespace, console: Console) -> None:
     """Time every setting on one picture, print and keep the table."""
+    settings = [setting for setting in settings_of(given) if setting.kind not in RIVALS]
     encoder, (files, _) = set_up(given)
     pixels = encoder.pixels([opened(files[0])])
-    settings = [setting for setting in settings_of(given) if setting.kind not in RIVALS]
     laps = raced(
         *(encoder.module, settings, ()),
         lambda: encoder.module(pixel_values=pixels),

@@ -105,10 +105,10 @@ def run(given: argparse.Namespace, console: Console) -> None:
     begin = time.perf_counter()
     if given.threads:
         torch.set_num_threads(given.threads)
-    encoder = CrossEncoder(given.root / "cross_encoder")
-    questions = questions_of(given.root / "manual_pages", given.cut)
     quick = ["key-windows8-layers7911", "local-windows8-layers01234567891011"]
     settings = named(SETTINGS, quick if given.quick else given.only)
+    encoder = CrossEncoder(given.root / "cross_encoder")
+    questions = questions_of(given.root / "manual_pages", given.cut)
     if given.measure:
         measure(encoder, chosen(questions, "validation", 3), console)
         return

@@ -278,9 +278,8 @@ class Pass:
     def _grid(self) -> tuple[int, int] | None:
         if self.plans.patch_size is None or self.pixels is None:
             return None
-        return self.pixels[0] // self.plans.patch_size[0], self.pixels[1] // self.plans.patch_size[
-            1
-        ]
+        (height, width), (high, wide) = self.pixels, self.plans.patch_size
+        return height // high, width // wide
 
     def _tokens(
         self,

@@ -96,6 +96,13 @@ def test_settings_by_name():
         named(example.SETTINGS, ["none"])
 
 
+@pytest.mark.parametrize("more", [[], ["--race"]])
+def test_unknown_settings_are_refused_before_anything_is_read(tmp_path, capsys, more):
+    assert example.main(["--only", "none", "--root", str(tmp_path), *more]) == 1
+    assert "--only none: give some of" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
 def test_squares_are_counted():
     """16 patches in 4 squares of 2, and a class token, in both of 2 layers."""
     model, counter = tiny(2), Counter()

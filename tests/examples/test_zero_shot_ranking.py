@@ -114,6 +114,12 @@ def test_measure(root, capsys):
     assert not (root / "out").exists()
 
 
+def test_unknown_settings_are_refused_before_anything_is_read(tmp_path, capsys):
+    assert example.main(["--only", "none", "--root", str(tmp_path)]) == 1
+    assert "--only none: give some of" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
 def test_ranks():
     """The right passage is first; ties count against it."""
     scores = np.array([[3.0, 1, 2], [1, 2, 3], [2, 2, 1]])

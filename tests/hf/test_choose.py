@@ -227,6 +227,26 @@ def test_batches_of_one_shape_have_trees_of_their_own():
         assert both.kl == pytest.approx((one.kl + other.kl) / 2, rel=1e-4)
 
 
+def test_operations_by_hand():
+    """Texts of 18 tokens and of 7, in windows of 4, special tokens at the root; 2 heads of 8.
+
+    Root of the longer: 2 + 4 windows of 4 tokens.  Of the shorter: 2 + windows of 4 and of 1, which
+    is its token.
+    """
+    ids = torch.randint(5, 60, (2, 18), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[1, 7:] = 0
+    batch = {"input_ids": ids, "attention_mask": mask}
+    block, key = measure_layers(make(layers=1), batch, [4], ["block", "key"])
+    assert block.flat_flops == 4 * 16 * (18**2 + 7**2)
+    slots = (4 + 16 + 2) + (1 + 4 + 1 + 2)  # windows and tokens, but not the roots
+    pairs = (6 * 5 + 4 * (4 * 3) + 18) + (4 * 3 + 4 * 3 + 7)
+    means, paths = slots * 3 * 16, slots * 2 * 16
+    assert block.flops == 4 * 16 * pairs + means + paths
+    pairs = (16 * (3 + 5) + 2 * 5 + 18) + (4 * (3 + 3) + 3 * 3 + 7)
+    assert key.flops == 4 * 16 * pairs + slots * 2 * 16
+
+
 def test_what_is_not_finite():
     model = make()
     with torch.no_grad():
