@@ -108,7 +108,7 @@ def token_tree(tree: SignalTree, offsets: Any) -> SignalTree:
 
 @contextmanager
 def given_trees(model: Any, trees: Sequence[SignalTree]) -> Iterator[None]:
-    """Within this context replaced layers attend over given trees.
+    """Within this context replaced layers attend over given trees, in all threads.
 
     Args:
         model: With replaced layers; see :func:`~hsa_geo.hf.replace_attention`.
@@ -137,11 +137,12 @@ def given_trees(model: Any, trees: Sequence[SignalTree]) -> Iterator[None]:
         raise UnsupportedError(
             "no layer of the model is replaced: replace_attention(model, layers=[...]) first."
         )
-    if isinstance(trees, SignalTree) or not all(isinstance(tree, SignalTree) for tree in trees):
+    given = [] if isinstance(trees, SignalTree) else list(trees)
+    if isinstance(trees, SignalTree) or not all(isinstance(tree, SignalTree) for tree in given):
         raise ShapeError(f"trees={trees!r}: give a list of SignalTrees, one for each text.")
     before = [plans.given for plans in every]
     for plans in every:
-        plans.given = list(trees)
+        plans.given = given
     try:
         yield
     finally:

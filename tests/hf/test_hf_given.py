@@ -94,7 +94,7 @@ def test_replaced_layers_attend_over_them():
     mask = torch.tensor([[1] * 5, [1] * 3 + [0] * 2])
     layer, seen = model.encoder.layer[0].attention.self, {}
     layer.register_forward_hook(lambda m, a, k, o: seen.update(x=a[0], out=o[0]), with_kwargs=True)
-    with torch.no_grad(), given_trees(model, forest):
+    with torch.no_grad(), given_trees(model, (tree for tree in forest)):
         model(ids, attention_mask=mask)
     for row, tree in enumerate(forest):
         x = seen["x"][row, : tree.num_leaves]
