@@ -16,7 +16,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 PACKAGES = [
     *("data", "ops", "nn", "builders", "transforms", "datasets", "training"),
-    *("hf", "explain", "pages", "cli", "testing", "errors"),
+    *("lightning", "graphgym", "hf", "explain", "pages", "cli", "testing", "errors"),
 ]
 
 FENCE = re.compile(r"(`{3,})(.*)")

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 import torch
@@ -116,6 +116,34 @@ class SignalTree(PlanCache, Data):
             if value is not None:
                 setattr(self, key, value)
 
+    @overload
+    @classmethod
+    def from_parents(
+        cls,
+        parent: Sequence[int] | np.ndarray | Tensor,
+        *,
+        domain: int | Sequence[int] | np.ndarray | Tensor | None = ...,
+        pos: Sequence[Any] | np.ndarray | Tensor | None = ...,
+        name: Sequence[str] | None = ...,
+        keep_leaf_order: bool = ...,
+        return_order: Literal[False] = False,
+        **attrs: Any,
+    ) -> Self: ...
+
+    @overload
+    @classmethod
+    def from_parents(
+        cls,
+        parent: Sequence[int] | np.ndarray | Tensor,
+        *,
+        domain: int | Sequence[int] | np.ndarray | Tensor | None = ...,
+        pos: Sequence[Any] | np.ndarray | Tensor | None = ...,
+        name: Sequence[str] | None = ...,
+        keep_leaf_order: bool = ...,
+        return_order: Literal[True],
+        **attrs: Any,
+    ) -> tuple[Self, Tensor]: ...
+
     @classmethod
     def from_parents(
         cls,
@@ -127,7 +155,7 @@ class SignalTree(PlanCache, Data):
         keep_leaf_order: bool = False,
         return_order: bool = False,
         **attrs: Any,
-    ) -> Any:
+    ) -> Self | tuple[Self, Tensor]:
         r"""Build a tree from the parent of every node, given in any order.
 
         Children rank by the smallest leaf id below them.  If the ids are not canonical, nodes
@@ -303,7 +331,7 @@ class SignalTree(PlanCache, Data):
         save(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Any:
+    def load(cls, path: str | os.PathLike[str]) -> SignalTree:
         """Read what :meth:`save` wrote; see :func:`hsa_geo.data.io.load`."""
         from hsa_geo.data.io import load
 

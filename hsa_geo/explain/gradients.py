@@ -27,7 +27,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -50,6 +50,38 @@ METHODS = ("integrated_gradients", "gradient_x_input")
 _RATE = 7.0
 
 
+@overload
+def attribute_leaves(
+    model: nn.Module,
+    tree: SignalTree,
+    *,
+    target: int | None = ...,
+    node: int | None = ...,
+    method: str = ...,
+    inputs: Sequence[nn.Module] | None = ...,
+    run: Run | None = ...,
+    steps: int = ...,
+    max_steps: int = ...,
+    tolerance: float = ...,
+) -> LeafScores: ...
+
+
+@overload
+def attribute_leaves(
+    model: nn.Module,
+    tree: SignalTree,
+    *,
+    target: Sequence[int],
+    node: int | None = ...,
+    method: str = ...,
+    inputs: Sequence[nn.Module] | None = ...,
+    run: Run | None = ...,
+    steps: int = ...,
+    max_steps: int = ...,
+    tolerance: float = ...,
+) -> list[LeafScores]: ...
+
+
 def attribute_leaves(
     model: nn.Module,
     tree: SignalTree,
@@ -62,7 +94,7 @@ def attribute_leaves(
     steps: int = 32,
     max_steps: int = 128,
     tolerance: float = 0.02,
-) -> Any:
+) -> LeafScores | list[LeafScores]:
     r"""What every leaf, and every subtree, adds to an output of a model.
 
     Args:
