@@ -48,6 +48,8 @@ def load_trees(format: str, name: str, dataset_dir: str) -> TreesInMemory | None
 
     Example:
         >>> from torch_geometric.datasets import KarateClub
+        >>> from torch_geometric.graphgym import set_cfg
+        >>> set_cfg(cfg)  # the defaults
         >>> register.dataset_dict["club"] = lambda folder: KarateClub()
         >>> club = load_trees("HSA", "club", ".")
         >>> club[0].depth, [int(club[0][f"{part}_mask"].sum()) for part in SETS]

@@ -105,9 +105,10 @@ def test_an_experiment_learns_and_is_logged(tmp_path):
     use(
         [graph(k) for k in range(120)],
         tmp_path,
-        **{"gnn.stage_type": "hsa", "gnn.head": "hsa_graph", "optim.base_lr": 0.02},
+        **{"gnn.stage_type": "hsa", "gnn.head": "hsa_graph", "gnn.dim_inner": 16},
+        **{"train.batch_size": 8},
     )
-    lines = run(10)
+    lines = run(16)
     assert max(line["accuracy"] for line in lines) > 0.9
     assert lines[-1]["loss"] < lines[0]["loss"]
 
@@ -185,6 +186,7 @@ def test_hierarchies_of_attributes_and_ready_ones():
     one.side = torch.tensor([0, 0, 0, 1, 1, 1])
     register.dataset_dict["one"] = lambda root: [one]
     cfg.hsa.hierarchy, cfg.hsa.attributes = "attributes", ["side"]
+    cfg.dataset.split = [0.5, 0.25, 0.25]
     tree = gym.load_trees("HSA", "one", ".")[0]
     assert tree.tree_index[0].bincount().tolist()[6:] == [3, 3, 2]
     register.dataset_dict["ready"] = lambda root: [tree]

@@ -16,7 +16,7 @@ def labelled(k: int) -> SignalTree:
     return SignalTree.from_parents([2, 2, -1], x=torch.rand(2, 8), y=torch.tensor([k % 2]))
 
 
-def test_the_typed_code_runs():
+def test_the_typed_code_runs() -> None:
     trees = user_code.trees_of_all_kinds()
     assert all(isinstance(tree, SignalTree) for tree in trees)
     for tree in trees:
@@ -26,7 +26,7 @@ def test_the_typed_code_runs():
     assert "1" in user_code.errors(SignalClassifier)
 
 
-def test_mypy_checks_it_strictly():
+def test_mypy_checks_it_strictly() -> None:
     config = configparser.ConfigParser()
     config.read(Path(__file__).parents[2] / "setup.cfg")
     assert config["mypy"]["strict"] == "true"
