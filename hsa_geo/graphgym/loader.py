@@ -53,7 +53,7 @@ def load_trees(format: str, name: str, dataset_dir: str) -> TreesInMemory | None
         >>> register.dataset_dict["club"] = lambda folder: KarateClub()
         >>> club = load_trees("HSA", "club", ".")
         >>> club[0].depth, [int(club[0][f"{part}_mask"].sum()) for part in SETS]
-        (2, [27, 4, 3])
+        (3, [27, 4, 3])
         >>> load_trees("PyG", "Karate", ".") is None
         True
     """
