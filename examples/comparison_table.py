@@ -25,7 +25,7 @@ HEADINGS = (
     "sd",
     "runs",
     "minus {other}",
-    "p",
+    "p (items)",
     "parameters",
     "s / epoch",
     "peak GB",

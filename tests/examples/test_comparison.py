@@ -282,7 +282,7 @@ def test_tables(tmp_path):
 
     text = markdown(rows)
     lines = text.splitlines()
-    assert lines[0].startswith("| model | accuracy | sd | runs | minus HSA | p |")
+    assert lines[0].startswith("| model | accuracy | sd | runs | minus HSA | p (items) |")
     assert len({line.count("|") for line in lines}) == 1
     assert "| flat | 0." in lines[3]
     assert lines[3].endswith("| < 0.001 | 1,234 | 1.5 | 2.0 |")
