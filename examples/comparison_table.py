@@ -145,6 +145,14 @@ def shown(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in options.items())
 
 
+def wide_console(**options: Any) -> Console:
+    """The terminal; a file or a pipe gets lines wide enough for a whole table."""
+    console = Console(**options)
+    if not console.is_terminal:
+        console.width = 160
+    return console
+
+
 def save_report(
     path: Path, tables: Mapping[str, Sequence[Row]], seeds: Sequence[int], **more: Any
 ) -> None:

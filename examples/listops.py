@@ -34,9 +34,8 @@ from comparison import (
     recipe_key,
     run_jobs,
 )
-from comparison_table import markdown, rows_of, save_report, show, shown
+from comparison_table import markdown, rows_of, save_report, show, shown, wide_console
 from listops_runs import MODELS, STRENGTHS, Settings, load, run
-from rich.console import Console
 
 import hsa_geo
 from hsa_geo._files import write_text
@@ -102,7 +101,7 @@ def recipe_of(job: Job) -> str:
 
 def compare_models(given: argparse.Namespace) -> None:
     """Run what has not been run, and print and write the table."""
-    console = Console()
+    console = wide_console()
     settings = settings_of(given)
     root = Path(os.path.abspath(given.root))
     load(settings, root)  # built here, once

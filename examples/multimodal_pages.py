@@ -33,9 +33,8 @@ from comparison import (
     recipe_key,
     run_jobs,
 )
-from comparison_table import markdown, rows_of, save_report, show, shown
+from comparison_table import markdown, rows_of, save_report, show, shown, wide_console
 from multimodal_runs import ATTENTIONS, BASELINES, MODALITIES, Settings, load, run
-from rich.console import Console
 
 import hsa_geo
 from hsa_geo._files import write_text
@@ -92,7 +91,7 @@ def main(args: list[str] | None = None) -> int:
 
 def compare_models(given: argparse.Namespace) -> None:
     """Run what has not been run, and print and write the table."""
-    console = Console()
+    console = wide_console()
     settings = Settings(
         **{key: value for key, value in vars(given).items() if key in asdict(Settings())}
     )

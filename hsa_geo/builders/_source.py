@@ -8,7 +8,7 @@ import warnings
 
 from hsa_geo.builders._arguments import shown
 from hsa_geo.builders._charset import decode_page
-from hsa_geo.errors import BuilderError, LimitError, TruncationWarning
+from hsa_geo.errors import BuilderError, HSAWarning, LimitError, TruncationWarning
 
 __all__ = ["over_limit", "read_markup"]
 
@@ -27,6 +27,7 @@ _TAG_OR_RAW = re.compile(
     rf"|<(/?)([a-z][^\s/>]*)(?:[\s/]++|{_ATTRIBUTE_SYNTAX})*+",
     re.I | re.S,
 )
+_LIKE_A_PATH = re.compile(r"[^<>\n]{1,4096}\.x?html?", re.I)
 #: Most different attributes of one tag; the parser's time grows with the square of their number.
 MAX_ATTRIBUTES = 10_000
 
@@ -71,6 +72,9 @@ def read_markup(
     Returns:
         The markup without lone surrogates.
 
+    Warns:
+        HSAWarning: If a str is no markup but looks like the name of a file.
+
     Raises:
         BuilderError: If the source is of another type, or cannot be decoded.
         LimitError: If a limit is exceeded and ``on_limit`` is ``"error"``.
@@ -81,6 +85,13 @@ def read_markup(
             raise BuilderError(
                 f"charset={shown(charset)} has no use for a str, which is decoded already: give "
                 "the page as bytes, or drop charset."
+            )
+        if _LIKE_A_PATH.fullmatch(source):
+            warnings.warn(
+                f"{shown(source)} is read as the markup of a page, but looks like the name of a "
+                f"file: give pathlib.Path({shown(source)}) to read the file.",
+                HSAWarning,
+                stacklevel=4,
             )
         text = _cut_text(source, max_bytes, on_limit)
     else:

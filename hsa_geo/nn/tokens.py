@@ -84,8 +84,8 @@ def token_bags(tree: SignalTree, num_ids: int, dropout: float = 0.0) -> TokenBag
     if token.numel() and (int(token[:, 0].min()) < 0 or int(token[:, 0].max()) >= num_ids):
         raise ShapeError(
             f"text_x holds ids {int(token[:, 0].min())} to {int(token[:, 0].max())}, but the "
-            f"encoder has {num_ids} of them: give from_html(hash_buckets=...) and num_ids the same "
-            "number."
+            f"encoder has {num_ids} of them: give hash_buckets= of the builder and num_ids the "
+            "same number."
         )
     if bool((leaf.diff() < 0).any()):
         order = torch.argsort(leaf, stable=True)

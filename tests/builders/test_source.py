@@ -1,11 +1,12 @@
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 
 from hsa_geo.builders import from_html
 from hsa_geo.builders._source import read_markup
-from hsa_geo.errors import BuilderError, LimitError, TruncationWarning
+from hsa_geo.errors import BuilderError, HSAWarning, LimitError, TruncationWarning
 
 NONE = {"max_bytes": None, "max_nesting": None, "on_limit": "error"}
 
@@ -21,7 +22,8 @@ def test_bytes_text_and_files_are_the_same(tmp_path: Path) -> None:
 def test_a_str_is_never_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "page.html").write_text("<p>secret")
-    assert from_html("page.html").tree_name[:2] == ["page", "html"]
+    with pytest.warns(HSAWarning, match="looks like the name of a file"):
+        assert from_html("page.html").tree_name[:2] == ["page", "html"]
 
 
 def test_charset_of_a_file(tmp_path: Path) -> None:
@@ -125,3 +127,16 @@ def test_a_tag_of_very_many_attributes_is_refused_before_parsing(attribute):
 def test_a_long_attribute_is_no_many_attributes():
     tree = from_html(f'<p>Hi</p><img alt="a picture" src="x.png?{"a=1 &" * 50_000}">')
     assert tree.num_leaves == 2
+
+
+@pytest.mark.parametrize("name", ["PAGE.html", "other pages/a.htm", "/a/b.xhtml"])
+def test_a_name_of_a_file_is_no_markup(name):
+    with pytest.warns(HSAWarning, match="give pathlib.Path"):
+        from_html(name)
+
+
+@pytest.mark.parametrize("markup", ["<p>index.html", "see index.html\nand more", "html", "a.png"])
+def test_markup_that_names_files_is_markup(markup):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_html(markup)
