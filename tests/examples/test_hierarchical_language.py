@@ -238,7 +238,7 @@ def test_the_program(real_data, tmp_path):
     words = ("--task", "movie", "--quick", "--models", "hsa", "flat", "tfidf")
     done = run(real_data, tmp_path, *words)
     assert done.returncode == 0, done.stderr
-    assert "HSA - flat = " in done.stdout
+    assert "trains too little" in done.stdout  # and says nothing of equality
     report = json.loads((tmp_path / "movie-glove" / "report.json").read_text())
     rows = {row["variant"]: row for row in report["tables"]["all"]}
     assert list(rows) == ["hsa", "flat", "tfidf"]
