@@ -140,7 +140,8 @@ class PositionEmbedding(nn.Module):
         given = {Domain(key): module for key, module in (domains or {}).items()}
         modules: dict[Domain, nn.Module | None] = {
             domain: factory(channels, heads) if factory is not None else None
-            for domain, factory in _FACTORIES.items()
+            # in one order, so that a seed makes the same weights whatever was registered meanwhile
+            for domain, factory in sorted(_FACTORIES.items())
             if domain not in given
         } | given
         self.known = frozenset(int(domain) for domain in modules)

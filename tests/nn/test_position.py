@@ -251,3 +251,16 @@ def test_reading_order_reset_repr_and_refusals():
         ReadingOrder(7)
     with pytest.raises(ShapeError, match="Tensor"):
         embed(torch.arange(3))
+
+
+def test_what_was_registered_and_forgotten_leaves_no_trace():
+    def weights() -> dict[str, torch.Tensor]:
+        torch.manual_seed(0)
+        return PositionEmbedding(8).state_dict()
+
+    before = weights()
+    register_position(Domain.SEQUENCE, None)
+    unregister_position(Domain.SEQUENCE)
+    after = weights()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], value) for name, value in before.items())
