@@ -4,58 +4,31 @@ import contextlib
 import importlib
 import io
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from doc_blocks import DOCS, EVERY_PAGE, PAGES, ROOT, blocks_in
 
 from hsa_geo import errors
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 PACKAGES = [
     *("data", "ops", "nn", "builders", "transforms", "datasets", "training"),
     *("lightning", "graphgym", "hf", "explain", "pages", "cli", "testing", "errors"),
 ]
 
-FENCE = re.compile(r"(`{3,})(.*)")
+#: What a fenced block may be, and what becomes of it.  Directives ("{...}") are for Sphinx.
+LANGUAGES = {
+    "python": "is run here, in the order of its page",
+    "text": "is no code: right behind a block of Python it is what that prints",
+    "pycon": "is run by test_docs_archives.py, as it needs data that is fetched",
+    "bash": "is run or parsed by test_docs_shell.py",
+}
 
 
-@dataclass
-class Block:
-    """A fenced block: its language, its first line's number, its text, what stands before it."""
-
-    language: str
-    line: int
-    text: str
-    between: str = ""
-
-
-def blocks_of(markdown: str) -> list[Block]:
-    """The fenced blocks of a page, outermost fences only."""
-    blocks: list[Block] = []
-    fence, between, lines = "", "", []
-    for number, line in enumerate(markdown.splitlines(), start=1):
-        match = FENCE.fullmatch(line.strip())
-        if not fence and match:
-            fence, lines = match[1], []
-            blocks.append(Block(match[2].strip(), number + 1, "", between))
-        elif fence and line.strip() == fence:
-            blocks[-1].text = "\n".join(lines) + "\n"
-            fence, between = "", ""
-        elif fence:
-            lines.append(line)
-        else:
-            between += line.strip()
-    assert not fence, f"the block at line {blocks[-1].line} is never closed"
-    return blocks
-
-
-def run_page(page: Path) -> None:
+def run_page(page: Path) -> dict[str, object]:
     """Run a page's Python blocks in order; a text block right behind one is what it prints."""
-    namespace = {"__name__": "__page__"}
-    blocks = blocks_of(page.read_text(encoding="utf-8"))
+    namespace: dict[str, object] = {"__name__": "__page__"}
+    blocks = blocks_in(page)
     for block, after in zip(blocks, [*blocks[1:], None]):
         if block.language != "python":
             continue
@@ -67,6 +40,7 @@ def run_page(page: Path) -> None:
             got, said = printed.getvalue().strip(), after.text.strip()
             if got != said:
                 pytest.fail(f"{page.name}, line {block.line}, prints\n{got}\nand not\n{said}")
+    return namespace
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -75,12 +49,44 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     run_page(page)
 
 
+def not_run(page: Path) -> list[str]:
+    """The code of a page that no test runs or parses."""
+    found, blocks = [], blocks_in(page)
+    for block in blocks:
+        # README has two commands of one line in bash; its others are not marked.
+        known = block.language in LANGUAGES or (block.language, page.name) == ("", "README.md")
+        if not known and not re.fullmatch(r"\{\S+\}.*", block.language):
+            found.append(f"line {block.line}: nothing runs a block of {block.language!r}")
+        elif page not in PAGES and block.language in set(LANGUAGES) - {"text"}:
+            found.append(f"line {block.line}: nothing runs the code of this page")
+    for code in re.findall(r"\n\n {4}((?:python|pip|hsa-geo|>>>|import|from) .*)", outside(page)):
+        found.append(f"nothing runs what is only indented: {code!r}")
+    return found
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.stem)
+def test_all_code_is_of_a_kind_that_is_run(page):
+    assert not_run(page) == [], f"{page.name}: put it into a block of {', '.join(LANGUAGES)}"
+
+
+def test_code_that_is_not_run_is_found(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text("```py\na = 1\n```\n\n```python\n```\n\n    python a.py --b\n")
+    assert len(not_run(page)) == 3
+    monkeypatch.setitem(globals(), "PAGES", [page])
+    assert not_run(page) == [
+        "line 2: nothing runs a block of 'py'",
+        "nothing runs what is only indented: 'python a.py --b'",
+    ]
+
+
+def outside(page: Path) -> str:
+    """The text of a page without its fenced blocks."""
+    return re.sub(r"^(`{3,}).*?^\1$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
 def test_there_is_code_to_run():
-    counts = {page.stem: 0 for page in PAGES}
-    for page in PAGES:
-        counts[page.stem] += sum(
-            b.language == "python" for b in blocks_of(page.read_text(encoding="utf-8"))
-        )
+    counts = {page.stem: sum(b.language == "python" for b in blocks_in(page)) for page in PAGES}
     assert counts["README"] >= 1
     assert counts["tutorial"] >= 5
     assert counts["tutorial_web_pages"] >= 5
@@ -127,7 +133,24 @@ def test_readme_has_two_commands_of_one_line(name):
 
 
 def test_local_links_lead_somewhere():
-    for page in PAGES:
-        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-        for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+    for page in EVERY_PAGE:
+        for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", outside(page)):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_every_page_is_in_a_table_of_contents():
+    listed = set()
+    for page in [DOCS / "index.md", DOCS / "api" / "index.md"]:
+        for block in blocks_in(page):
+            if block.language == "{toctree}":
+                names = re.findall(r"^[\w/]+$", block.text, re.M)
+                listed |= {page.parent / f"{name}.md" for name in names}
+    assert listed == set(DOCS.rglob("*.md")) - {DOCS / "index.md", *(DOCS / "measured").iterdir()}
+
+
+@pytest.mark.parametrize("folder", ["measured", "pictures"])
+def test_every_measurement_and_picture_is_shown_or_linked(folder):
+    shown = " ".join(page.read_text(encoding="utf-8") for page in EVERY_PAGE)
+    shown += (DOCS / "measured" / "attention.md").read_text(encoding="utf-8")
+    for file in sorted((DOCS / folder).iterdir()):
+        assert f"{folder}/{file.name}" in shown, f"no page shows or links {folder}/{file.name}"
