@@ -1,4 +1,8 @@
+import sys
 from importlib.metadata import version as installed_version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # for mathml, beside this file
 
 project = "hsa_geo"
 author = "The hsa_geo authors"
@@ -6,10 +10,10 @@ copyright = "The hsa_geo authors, MIT licence"
 version = release = installed_version("hsa_geo")
 
 extensions = [
+    "mathml",
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
 ]
@@ -17,6 +21,7 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "measured"]
 templates_path = ["_templates"]
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"hsa_geo {version}"
 html_show_sphinx = False
