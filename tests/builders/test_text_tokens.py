@@ -198,10 +198,11 @@ def test_any_text(maker: str, text: str) -> None:
 
 
 def test_limits_count_special_tokens() -> None:
+    tokenizer = word_piece()
     with pytest.warns(TruncationWarning, match="the last 2 leaves"):
         tree = from_text(
             "the cat",
-            tokenizer=word_piece(),
+            tokenizer=tokenizer,
             special_tokens=True,
             max_leaves=2,
             on_limit="truncate",
@@ -213,7 +214,7 @@ def test_limits_count_special_tokens() -> None:
     ):
         from_text(
             "the cat",
-            tokenizer=word_piece(),
+            tokenizer=tokenizer,
             special_tokens=True,
             max_leaves=1,
             on_limit="truncate",
