@@ -18,7 +18,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["disk_is_full", "replacing", "write_text"]
+from hsa_geo.errors import PathError
+
+__all__ = ["disk_is_full", "file_in_folder", "make_folder", "replacing", "write_text"]
 
 #: No space, over the quota, file larger than allowed.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -44,6 +46,49 @@ def disk_is_full(error: BaseException) -> bool:
     return any(re.search(rf"os error {code}\b", str(error)) for code in _FULL)
 
 
+def file_in_folder(path: Path) -> None:
+    """Check where a file is to be written.
+
+    Args:
+        path: The file.
+
+    Raises:
+        PathError: If it is a folder, or would lie in none.
+
+    Example:
+        >>> import tempfile
+        >>> file_in_folder(Path(tempfile.mkdtemp(), "a.txt"))
+    """
+    if path.is_dir():
+        raise PathError(f"'{path}' is a folder: give the name of a file, such as one in it.")
+    if not path.parent.is_dir():
+        what = "is no folder" if path.parent.exists() else "does not exist"
+        raise PathError(f"'{path.parent}' {what}: '{path.name}' needs a folder, make it first.")
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, unless they are there.
+
+    Args:
+        path: The folder.
+
+    Raises:
+        PathError: If a file stands in the way.
+        OSError: If it cannot be made.
+
+    Example:
+        >>> import tempfile
+        >>> make_folder(Path(tempfile.mkdtemp(), "a", "b"))
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        there = next(place for place in (path, *path.parents) if os.path.lexists(place))
+        raise PathError(
+            f"'{there}' is a file, not a folder to write into: give another name."
+        ) from error
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A new file beside ``path`` that takes its place at the end, or goes if anything fails.
@@ -55,6 +100,7 @@ def replacing(path: Path) -> Iterator[Path]:
         The new file, empty.  What had its name is removed; a link's target is left alone.
 
     Raises:
+        PathError: If ``path`` is a folder, or lies in none.
         OSError: If it cannot be made; an old ``path`` is then still whole.
 
     Example:
@@ -64,6 +110,7 @@ def replacing(path: Path) -> Iterator[Path]:
         ...     part.name, part.exists(), path.exists()
         ('.a.txt.part', True, False)
     """
+    file_in_folder(path)
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)
     with open(part, "xb") as file:  # fails where there is anything, also a link to nowhere

@@ -33,6 +33,7 @@ __all__ = [
     "MixedKeysError",
     "NonFiniteError",
     "NotATreeError",
+    "PathError",
     "ResumeError",
     "ShapeError",
     "TrainingError",
@@ -87,6 +88,10 @@ class DownloadError(ArchiveError):
 
 class DiskFullError(HSAError, OSError):
     """There is no room for a file; nothing half-written is left."""
+
+
+class PathError(HSAError, OSError):
+    """A path is a folder where a file is needed, or a file where a folder is."""
 
 
 class LabelError(HSAError, ValueError):

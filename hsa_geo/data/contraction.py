@@ -30,6 +30,9 @@ def check_index(tree_index: Tensor, tree_level: Tensor) -> None:
     Example:
         >>> check_index(torch.tensor([[2, 2], [0, 1]]), torch.tensor([1, 1, 0]))
     """
+    for name, value in (("tree_index", tree_index), ("tree_level", tree_level)):
+        if not isinstance(value, Tensor):
+            raise ShapeError(f"{name}={value!r:.80} is no tensor: give int64, as SignalTree holds.")
     if tree_index.dim() != 2 or tree_index.size(0) != 2 or tree_index.dtype != torch.int64:
         raise ShapeError(
             f"tree_index has shape {list(tree_index.shape)} and dtype {tree_index.dtype}: give "

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from hsa_geo._files import file_in_folder
 from hsa_geo.errors import FileFormatError, HSAError, UnsupportedError
 
 __all__ = ["FORMAT", "SCHEMA", "load", "save"]
@@ -58,6 +59,7 @@ def save(tree: Any, path: str | os.PathLike[str]) -> None:
     Raises:
         UnsupportedError: If an attribute cannot be stored; the message names it.
         TreeError, ShapeError, DomainError: If the tree is broken.
+        PathError: If ``path`` is a folder, or lies in none.
         OSError: If the file cannot be written; one that was there is then still whole.
 
     Example:
@@ -237,6 +239,8 @@ def _assemble(kind: Any, attributes: dict[str, Any], private: dict[str, Any]) ->
 
 def _read(path: str | os.PathLike[str]) -> bytes:
     """The whole file, once its header says that it is one of ours."""
+    if os.path.isdir(path):
+        _fail(path, "it is a folder")
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
@@ -294,6 +298,7 @@ def _fail(path: str | os.PathLike[str], why: str, cause: BaseException | None = 
 
 def _write(path: Path, data: bytes) -> None:
     """Write beside the file, then rename: readers see the old file or the new one."""
+    file_in_folder(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as file:

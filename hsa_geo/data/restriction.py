@@ -111,7 +111,12 @@ def _linked(links: Tensor, keep: Tensor) -> Tensor:
 
 def _rows(leaves: Any, n: int, keep_order: bool) -> Tensor:
     """Rows to keep, increasing unless their order is to be kept."""
-    leaves = torch.as_tensor(leaves)
+    try:
+        leaves = torch.as_tensor(leaves)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ShapeError(
+            f"leaves={leaves!r:.80} are no rows: give a bool mask [{n}] or int64 rows."
+        ) from error
     if leaves.dim() != 1 or leaves.is_floating_point() or leaves.is_complex():
         raise ShapeError(
             f"leaves has shape {list(leaves.shape)} and dtype {leaves.dtype}: give a bool mask "

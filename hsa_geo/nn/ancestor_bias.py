@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError
-from hsa_geo.nn.leaf_paths import check_positive, leaf_paths
+from hsa_geo.nn.checks import check_positive
+from hsa_geo.nn.leaf_paths import leaf_paths
 from hsa_geo.ops.inputs import as_plan
 
 __all__ = ["AncestorBias", "head_slopes"]

@@ -8,6 +8,7 @@ from torch import nn
 
 from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.nn.ancestor_bias import AncestorBias
+from hsa_geo.nn.checks import check_multiple
 from hsa_geo.nn.deep_set import DeepSetConv
 from hsa_geo.nn.flat import FlatConv
 from hsa_geo.nn.leaf_conv import LeafConv
@@ -71,11 +72,7 @@ def encoder_options(
     """
     if attention not in ATTENTIONS:
         raise ShapeError(f"attention={attention!r} is unknown: use one of {ATTENTIONS}.")
-    if heads < 1 or channels < 1 or channels % heads:
-        raise ShapeError(
-            f"channels={channels} is not a multiple of heads={heads}: give two positive numbers, "
-            "one a multiple of the other."
-        )
+    check_multiple(channels, heads)
     for name, value in options.items():
         if name not in _OPTIONS:
             raise UnsupportedError(f"{name}={value!r} is no option: those are {sorted(_OPTIONS)}.")

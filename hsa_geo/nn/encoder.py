@@ -10,6 +10,7 @@ from torch_geometric.nn.inits import reset
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.nn.checks import check_maker, check_multiple, check_positive, check_share, is_size
 from hsa_geo.nn.conv.hsa_conv import HSAConv
 from hsa_geo.nn.position import PositionEmbedding
 from hsa_geo.ops.inputs import check_dtype
@@ -53,10 +54,8 @@ class EncoderBlock(nn.Module):
         zero_init: bool = False,
     ) -> None:
         super().__init__()
-        if channels < 1 or hidden_channels < 1:
-            raise ShapeError(
-                f"channels={channels} and hidden_channels={hidden_channels} must be positive."
-            )
+        check_positive(channels=channels, hidden_channels=hidden_channels)
+        check_share(dropout=dropout)
         self.norm_conv = nn.LayerNorm(channels)
         self.conv = conv
         self.lin_out = nn.Linear(channels, channels)
@@ -148,13 +147,9 @@ class HSAEncoder(nn.Module):
         tie: str = "block",
     ) -> None:
         super().__init__()
-        if heads < 1 or channels < 1 or channels % heads:
-            raise ShapeError(
-                f"channels={channels} is not a multiple of heads={heads}: give two positive "
-                "numbers, one a multiple of the other."
-            )
-        if num_layers < 0:
-            raise ShapeError(f"num_layers={num_layers} is negative: give 0 or more blocks.")
+        check_multiple(channels, heads)
+        if not is_size(num_layers, 0):
+            raise ShapeError(f"num_layers={num_layers!r} is no number of blocks: give 0 or more.")
         options = {
             "position_channels": (position_channels, None),
             "energy": (energy, "dot"),
@@ -172,13 +167,11 @@ class HSAEncoder(nn.Module):
                 "layer that it makes."
             )
         hidden = 4 * channels if hidden_channels is None else hidden_channels
-        if hidden < 1:
-            raise ShapeError(f"hidden_channels={hidden} leaves no features: give at least 1.")
-        if isinstance(position, nn.Module):
-            raise UnsupportedError(
-                f"position={position!r} is a module, but every block needs one of its own: give a "
-                "function that makes it, lambda: ...."
-            )
+        check_positive(hidden_channels=hidden)
+        check_share(dropout=dropout)
+        for name, make in (("position", position), ("conv", conv)):
+            if make is not None:
+                check_maker(name, make)
         if position is not None and position_channels is not None:
             raise UnsupportedError(
                 f"position_channels={position_channels} is an option of PositionEmbedding, which "
@@ -217,9 +210,10 @@ class HSAEncoder(nn.Module):
 
     def forward(self, x: Tensor, tree: SignalTree | TreePlan) -> Tensor:
         """``[N, channels]`` to ``[N, channels]``."""
-        if x.dim() != 2 or x.size(1) != self.channels:
+        if not isinstance(x, Tensor) or x.dim() != 2 or x.size(1) != self.channels:
+            has = f"has shape {list(x.shape)}" if isinstance(x, Tensor) else "is no tensor"
             raise ShapeError(
-                f"x has shape {list(x.shape)}: give [N, {self.channels}], e.g. by a linear layer "
+                f"x {has}: give [N, {self.channels}], e.g. by a linear layer "
                 "in front of the encoder."
             )
         like = next(self.parameters(), None)

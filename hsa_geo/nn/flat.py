@@ -15,10 +15,10 @@ from torch_geometric.utils import to_dense_batch
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError
+from hsa_geo.nn.checks import check_share, check_tree_module, check_widths
 from hsa_geo.nn.conv.hsa_conv import VALUES, queries_keys_values
-from hsa_geo.nn.leaf_paths import check_widths
 from hsa_geo.ops.attention import hsa_attention
-from hsa_geo.ops.inputs import as_plan, check_features, is_fused, is_number
+from hsa_geo.ops.inputs import as_plan, check_features, is_fused
 from hsa_geo.ops.packed import tree_means
 
 __all__ = ["FlatConv"]
@@ -78,12 +78,13 @@ class FlatConv(nn.Module):
         values: str = "own",
     ) -> None:
         super().__init__()
-        check_widths(heads, out_channels)
-        if not is_number(dropout) or not 0 <= dropout <= 1:
-            raise ShapeError(f"dropout={dropout!r} is no probability: give a number from 0 to 1.")
+        check_widths(in_channels, out_channels, heads)
+        check_share(dropout=dropout)
+        check_tree_module("position", position)
+        check_tree_module("pair_bias", pair_bias)
         if energy not in ("dot", "l2"):
             raise ShapeError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
-        if values not in VALUES:
+        if not isinstance(values, str) or values not in VALUES:
             raise ShapeError(f"values={values!r} is unknown: use 'own' or 'keys'.")
         self.in_channels, self.out_channels = in_channels, out_channels
         self.heads, self.concat, self.dropout = heads, concat, dropout
@@ -154,7 +155,13 @@ class FlatConv(nn.Module):
             norm = k.square().sum(-1, keepdim=True)
             q, k = torch.cat([q, torch.ones_like(norm)], -1), torch.cat([k, -norm / 2], -1)
         if self.position is not None:
-            e = self.position(tree).expand(-1, self.heads, -1)
+            e = self.position(tree)
+            if e.dim() != 3 or e.size(0) != q.size(0) or e.size(1) not in (1, self.heads):
+                raise ShapeError(
+                    f"the position module gives {list(e.shape)}: [{q.size(0)}, {self.heads} or 1, "
+                    "P] is needed, a row for each leaf, as ReadingOrder gives."
+                )
+            e = e.expand(-1, self.heads, -1)
             q, k = torch.cat([q, e / scale], -1), torch.cat([k, e], -1)
         return q, k, v
 

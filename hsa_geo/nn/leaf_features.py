@@ -10,6 +10,7 @@ from torch_geometric.nn.inits import reset
 
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import MixedKeysError, ShapeError
+from hsa_geo.nn.checks import check_tree, is_size
 from hsa_geo.ops.packed import num_leaves
 
 __all__ = ["LeafFeatures"]
@@ -54,10 +55,10 @@ class LeafFeatures(nn.Module):
 
     def __init__(self, encoders: Mapping[str, nn.Module], channels: int) -> None:
         super().__init__()
-        if not isinstance(encoders, Mapping) or not encoders or channels < 1:
+        if not isinstance(encoders, Mapping) or not encoders or not is_size(channels):
             raise ShapeError(
-                f"encoders={encoders!r}, channels={channels}: give a dict of at least one encoder "
-                "by the name of its modality, and a positive width."
+                f"encoders={encoders!r}, channels={channels!r}: give a dict of at least one "
+                "encoder by the name of its modality, and a positive width."
             )
         for name, module in encoders.items():
             if not isinstance(name, str) or not name.isidentifier() or hasattr(nn.ModuleDict, name):
@@ -86,6 +87,7 @@ class LeafFeatures(nn.Module):
 
     def forward(self, tree: SignalTree) -> Tensor:
         """Features ``[N, channels]`` of the leaves of a tree or batch."""
+        check_tree(tree)
         n = num_leaves(tree)
         total: Tensor | None = None
         for (name, module), kind in zip(self.encoders.items(), self.kind):

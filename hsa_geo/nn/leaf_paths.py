@@ -16,10 +16,9 @@ from torch import Tensor
 
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
-from hsa_geo.errors import ShapeError
 from hsa_geo.ops.inputs import as_plan
 
-__all__ = ["LeafPaths", "check_positive", "check_widths", "leaf_paths"]
+__all__ = ["LeafPaths", "leaf_paths"]
 
 
 @dataclass(frozen=True)
@@ -113,30 +112,3 @@ def _paths(plan: TreePlan, levels: int) -> LeafPaths:
         return slot.masked_fill(slot == slots, -1)
 
     return LeafPaths(ended(torch.stack(low, 1)), ended(top), depth, place, size, number)
-
-
-def check_positive(**sizes: int) -> None:
-    """Refuse sizes that are no positive integers.
-
-    Raises:
-        ShapeError: If one is not.
-
-    Example:
-        >>> check_positive(levels=4)
-    """
-    for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ShapeError(f"{name}={size!r} must be a positive integer.")
-
-
-def check_widths(heads: int, out_channels: int) -> None:
-    """Refuse a layer without outputs.
-
-    Raises:
-        ShapeError: If one of both is not positive.
-
-    Example:
-        >>> check_widths(heads=2, out_channels=8)
-    """
-    if heads < 1 or out_channels < 1:
-        raise ShapeError(f"heads={heads} and out_channels={out_channels} must be positive.")

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch_geometric.nn.inits import reset
 
 from hsa_geo.errors import ShapeError
+from hsa_geo.nn.checks import check_positive, check_share
 from hsa_geo.nn.tokens import TokenEncoder
-from hsa_geo.nn.word_tables import Symbols, WordEmbedding, check_positive
+from hsa_geo.nn.word_tables import Symbols, WordEmbedding
 
 __all__ = [
     "FrozenModule",
@@ -57,8 +58,7 @@ class LinearFeatures(nn.Module):
     ) -> None:
         super().__init__()
         check_positive(in_channels=in_channels, channels=channels)
-        if not 0 <= dropout <= 1:
-            raise ShapeError(f"dropout={dropout} is not a probability: give a number from 0 to 1.")
+        check_share(dropout=dropout)
         self.in_channels, self.channels = in_channels, channels
         self.config: dict[str, Any] = {
             "in_channels": in_channels,

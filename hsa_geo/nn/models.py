@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError
 from hsa_geo.nn.attentions import encoder_options
+from hsa_geo.nn.checks import check_multiple, check_positive, check_share
 from hsa_geo.nn.encoder import HSAEncoder
 from hsa_geo.nn.readout import subtree_mean
 from hsa_geo.nn.saving import MAX_BYTES, PretrainedModel, load_model, save_model
@@ -80,6 +81,9 @@ class SubtreeClassifier(PretrainedModel, nn.Module):
         super().__init__()
         if attention not in ATTENTIONS:
             raise ShapeError(f"attention={attention!r} is unknown: use one of {ATTENTIONS}.")
+        check_positive(num_ids=num_ids, num_classes=num_classes)
+        check_multiple(channels, heads)
+        check_share(dropout=dropout, token_dropout=token_dropout)
         hidden = 2 * channels if hidden_channels is None else hidden_channels
         if position_channels is None and attention != "deep_set":
             position_channels = 8

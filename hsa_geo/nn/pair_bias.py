@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from hsa_geo.data.domain import Domain
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import DomainError, ShapeError
+from hsa_geo.nn.checks import check_positive
 from hsa_geo.ops.packed import pair_nodes
 
 __all__ = ["OffsetBias"]
@@ -55,8 +56,7 @@ class OffsetBias(nn.Module):
         domains: Sequence[Domain] = (Domain.SEQUENCE, Domain.GRID2D),
     ) -> None:
         super().__init__()
-        if not isinstance(reach, int) or not isinstance(heads, int) or reach < 1 or heads < 1:
-            raise ShapeError(f"reach={reach!r} and heads={heads!r} must be positive integers.")
+        check_positive(reach=reach, heads=heads)
         self.reach, self.heads = reach, heads
         self.domains = tuple(Domain(d) for d in domains)
         sizes = {Domain.SEQUENCE: (2 * reach + 1), Domain.GRID2D: (2 * reach + 1) ** 2}

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError
+from hsa_geo.nn.checks import check_multiple, check_positive
 from hsa_geo.nn.readout import SubtreeReadout, check_readout, weighted_sum
 from hsa_geo.ops.packed import leaves_under
 
@@ -142,7 +143,7 @@ class AttentionReadout(nn.Module):
 
     def __init__(self, channels: int, heads: int = 1) -> None:
         super().__init__()
-        _check_sizes(channels, heads)
+        check_multiple(channels, heads)
         self.channels, self.heads = channels, heads
         self.lin = nn.Linear(channels, heads, bias=False)
         self.reset_parameters()
@@ -196,9 +197,8 @@ class QueryReadout(nn.Module):
 
     def __init__(self, channels: int, heads: int = 4, num_queries: int = 1) -> None:
         super().__init__()
-        _check_sizes(channels, heads)
-        if num_queries < 1:
-            raise ShapeError(f"num_queries={num_queries} asks nothing: give at least 1.")
+        check_multiple(channels, heads)
+        check_positive(num_queries=num_queries)
         self.channels, self.heads, self.num_queries = channels, heads, num_queries
         self.query = nn.Parameter(torch.empty(num_queries, heads, channels // heads))
         self.lin_kv = nn.Linear(channels, 2 * channels, bias=False)
@@ -271,14 +271,6 @@ def attend_leaves(
     weighted = theta[:, :, None] * value.index_select(0, row).to(wide)  # [T, H, D]
     out = weighted.new_zeros((k, *value.shape[1:])).index_add(0, of, weighted)
     return (out / total[:, :, None]).to(value.dtype)
-
-
-def _check_sizes(channels: int, heads: int) -> None:
-    if heads < 1 or channels < 1 or channels % heads:
-        raise ShapeError(
-            f"channels={channels} is not a multiple of heads={heads}: give two positive numbers, "
-            "one a multiple of the other."
-        )
 
 
 def _check_features(

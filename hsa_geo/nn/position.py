@@ -9,6 +9,8 @@ siblings share one function; a domain without positions (a set) and the root hav
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +20,7 @@ from hsa_geo.data.domain import Domain
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import DomainError, ShapeError, UnsupportedError
+from hsa_geo.nn.checks import check_positive, check_tree
 from hsa_geo.nn.domains import checked_domains, refuse_unknown
 from hsa_geo.nn.position_modules import FourierPosition
 from hsa_geo.ops.inputs import as_plan
@@ -93,8 +96,9 @@ def unregister_position(domain: Domain) -> Factory | None:
 
 
 def _known(domain: Domain) -> Domain:
-    if domain not in set(Domain):
-        raise DomainError(f"domain={domain!r} is none: give one of {[d.name for d in Domain]}.")
+    if not isinstance(domain, Integral) or domain not in set(Domain):
+        names = ", ".join(f"Domain.{d.name}" for d in Domain)
+        raise DomainError(f"domain={domain!r:.80} is none: give one of {names}.")
     return Domain(domain)
 
 
@@ -136,8 +140,9 @@ class PositionEmbedding(nn.Module):
         domains: Mapping[Domain, nn.Module | None] | None = None,
     ) -> None:
         super().__init__()
+        check_positive(channels=channels, heads=heads)
         self.channels, self.heads = channels, heads
-        given = {Domain(key): module for key, module in (domains or {}).items()}
+        given = _given(domains)
         modules: dict[Domain, nn.Module | None] = {
             domain: factory(channels, heads) if factory is not None else None
             # in one order, so that a seed makes the same weights whatever was registered meanwhile
@@ -156,6 +161,7 @@ class PositionEmbedding(nn.Module):
 
     def forward(self, tree: SignalTree) -> Tensor:
         """Embeddings ``[M, H, P]`` of the nodes of a tree or batch."""
+        check_tree(tree)
         if "tree_domain" not in tree or "tree_pos" not in tree:
             raise ShapeError(
                 f"{tree} has no tree_domain and tree_pos to embed: build it with "
@@ -206,6 +212,22 @@ class PositionEmbedding(nn.Module):
                 )
             out = torch.where(here[:, None, None], e.to(dtype), out)
         return out
+
+
+def _given(domains: Any) -> dict[Domain, nn.Module | None]:
+    if domains is not None and not isinstance(domains, Mapping):
+        raise DomainError(
+            f"domains={domains!r:.80} is no dict: give modules by their domain, such as "
+            "{Domain.SEQUENCE: FourierPosition(1, ...)}."
+        )
+    given = {_known(key): module for key, module in (domains or {}).items()}
+    for domain, module in given.items():
+        if module is not None and not isinstance(module, nn.Module):
+            raise UnsupportedError(
+                f"domains has {module!r:.80} for {domain.name}: give a torch.nn.Module that maps "
+                "positions [n, 2] to [n, heads or 1, channels], or None for no positions."
+            )
+    return given
 
 
 def _read(tree: SignalTree, name: str, module: nn.Module) -> Tensor:

@@ -7,10 +7,14 @@ of the vertices of a graph (Laplacian eigenvectors, random walks).
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from hsa_geo.errors import ShapeError
+from hsa_geo.nn.checks import check_positive, check_rows_module, is_size
+from hsa_geo.ops.inputs import is_number
 
 __all__ = ["FourierPosition", "GraphPosition", "LearnedPosition"]
 
@@ -56,12 +60,14 @@ class FourierPosition(nn.Module):
         strength: float = 1.0,
     ) -> None:
         super().__init__()
-        if channels < 2 or channels % 2:
-            raise ShapeError(f"channels={channels} must be even: cosines and sines come in pairs.")
-        if heads < 1 or coordinates < 1:
-            raise ShapeError(f"heads={heads} and coordinates={coordinates} must be positive.")
-        if length <= 0 or strength <= 0:
-            raise ShapeError(f"length={length} and strength={strength} must be positive.")
+        if not is_size(channels, 2) or channels % 2:
+            raise ShapeError(
+                f"channels={channels!r} must be even: cosines and sines come in pairs."
+            )
+        check_positive(heads=heads, coordinates=coordinates)
+        for name, value in (("length", length), ("strength", strength)):
+            if not is_number(value) or not 0 < value < math.inf:
+                raise ShapeError(f"{name}={value!r} must be positive and finite.")
         self.coordinates, self.channels, self.heads = coordinates, channels, heads
         self.length, self.strength = length, strength
         self.register_buffer("frequency", torch.empty(coordinates, channels // 2))
@@ -80,7 +86,7 @@ class FourierPosition(nn.Module):
 
     def forward(self, position: Tensor) -> Tensor:
         """Embed positions ``[n, >= coordinates]`` as ``[n, H, P]``."""
-        position = _coordinates(position, self.coordinates)
+        position = _coordinates(self, position, self.coordinates)
         # In float32 at least: a phase of a hundred turns has no digits left in half precision.
         wide = torch.promote_types(self.frequency.dtype, torch.float32)
         with torch.autocast(device_type=position.device.type, enabled=False):
@@ -124,11 +130,9 @@ class LearnedPosition(nn.Module):
         self, places: int, coordinates: int = 1, channels: int = 16, heads: int = 1
     ) -> None:
         super().__init__()
-        if places < 1 or heads < 1 or coordinates not in (1, 2):
-            raise ShapeError(
-                f"places={places}, coordinates={coordinates}, heads={heads}: give at least one "
-                "place and head, and one or two coordinates."
-            )
+        check_positive(places=places, channels=channels, heads=heads)
+        if not is_size(coordinates) or coordinates > 2:
+            raise ShapeError(f"coordinates={coordinates!r}: give 1 for a sequence, 2 for a grid.")
         if channels < coordinates or channels % coordinates:
             raise ShapeError(
                 f"channels={channels} must be a multiple of the {coordinates} coordinates."
@@ -145,7 +149,7 @@ class LearnedPosition(nn.Module):
 
     def forward(self, position: Tensor) -> Tensor:
         """Embed positions ``[n, >= coordinates]`` as ``[n, H, P]``."""
-        place = _coordinates(position, self.coordinates).round().long()
+        place = _coordinates(self, position, self.coordinates).round().long()
         outside = (place < 0) | (place >= self.places)
         if torch.compiler.is_compiling():
             torch._assert_async(~outside.any(), "a position lies beyond the learned places")
@@ -196,10 +200,7 @@ class GraphPosition(nn.Module):
         self, in_channels: int, channels: int = 16, heads: int = 1, flip_signs: bool = False
     ) -> None:
         super().__init__()
-        if min(in_channels, channels, heads) < 1:
-            raise ShapeError(
-                f"in_channels={in_channels}, channels={channels}, heads={heads} must be positive."
-            )
+        check_positive(in_channels=in_channels, channels=channels, heads=heads)
         self.in_channels, self.channels, self.heads = in_channels, channels, heads
         self.flip_signs = flip_signs
         self.lin = nn.Linear(in_channels, heads * channels, bias=False)
@@ -210,6 +211,7 @@ class GraphPosition(nn.Module):
 
     def forward(self, encoding: Tensor) -> Tensor:
         """Embed encodings ``[n, K]`` as ``[n, H, P]``."""
+        check_rows_module(self, encoding, f"encodings [n, {self.in_channels}]")
         if encoding.dim() != 2 or encoding.size(1) != self.in_channels:
             raise ShapeError(
                 f"tree_pe has shape {list(encoding.shape)}: this layer was made for "
@@ -224,8 +226,9 @@ class GraphPosition(nn.Module):
         return f"{self.__class__.__name__}({self.in_channels}, {self.channels}, heads={self.heads})"
 
 
-def _coordinates(position: Tensor, needed: int) -> Tensor:
+def _coordinates(module: nn.Module, position: Tensor, needed: int) -> Tensor:
     """The first columns of positions ``[n, >= needed]``."""
+    check_rows_module(module, position, f"positions [n, {needed}]")
     if position.dim() != 2 or position.size(1) < needed:
         raise ShapeError(
             f"position has shape {list(position.shape)}: give [n, {needed}] or more columns."

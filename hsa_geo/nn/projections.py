@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn.dense.linear import Linear
 
-from hsa_geo.nn.leaf_paths import check_widths
+from hsa_geo.nn.checks import check_widths
 
 __all__ = ["ThreeProjections"]
 
@@ -33,7 +33,7 @@ class ThreeProjections(nn.Module):
         self, in_channels: int, out_channels: int, heads: int = 1, bias: bool = True
     ) -> None:
         super().__init__()
-        check_widths(heads, out_channels)
+        check_widths(in_channels, out_channels, heads)
         self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
         self.lin = Linear(in_channels, 3 * heads * out_channels, bias=False)
         self.bias = nn.Parameter(torch.empty(heads * out_channels)) if bias else None

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 
 import hsa_geo
-from hsa_geo._files import replacing
+from hsa_geo._files import make_folder, replacing
 from hsa_geo._memory import separate
 from hsa_geo.errors import FileFormatError, UnsupportedError
 
@@ -102,6 +102,7 @@ def save_model(
         extra: What else belongs to the model, as JSON. (default: :obj:`None`)
 
     Raises:
+        PathError: If there is a file where the folder should be.
         TypeError: If ``config`` or ``extra`` is no JSON.
         UnsupportedError: If a tensor is not dense.
 
@@ -124,7 +125,7 @@ def save_model(
             kind = value.layout if isinstance(value, Tensor) else type(value).__name__
             raise UnsupportedError(f"'{name}' is {kind}: only dense tensors are saved.")
     path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     # Both are complete before either takes its name.
     with (
         replacing(path / "config.json") as note,
@@ -168,6 +169,12 @@ def load_model(
         (Linear(in_features=2, out_features=3, bias=True), {'classes': ['a', 'b', 'c']})
     """
     path, told = Path(folder), ""
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise FileFormatError(
+            f"'{path}' {what}: give the folder that save() wrote, which holds config.json and "
+            "model.safetensors."
+        )
     try:
         text = _file_of(path, "config.json", MAX_CONFIG).read_text(encoding="utf-8")
         config = json.loads(text)

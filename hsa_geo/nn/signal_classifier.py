@@ -12,6 +12,7 @@ from torch_geometric.nn.inits import reset
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import FileFormatError, ShapeError
 from hsa_geo.nn.attentions import encoder_options
+from hsa_geo.nn.checks import check_positive, check_share, is_size
 from hsa_geo.nn.encoder import HSAEncoder
 from hsa_geo.nn.leaf_features import LeafFeatures
 from hsa_geo.nn.modalities import encoder_from, encoder_spec
@@ -108,16 +109,14 @@ class SignalClassifier(PretrainedModel, nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        if not isinstance(num_classes, int) or num_classes < 1:
+        check_positive(num_classes=num_classes)
+        if position_channels is not None and not (
+            is_size(position_channels, 0) and position_channels <= 1024
+        ):
             raise ShapeError(
-                f"num_classes={num_classes!r} gives no outputs: give a whole number of at least 1."
+                f"position_channels={position_channels!r}: give a number from 0 to 1024."
             )
-        if position_channels is not None and not 0 <= position_channels <= 1024:
-            raise ShapeError(
-                f"position_channels={position_channels}: give a number from 0 to 1024."
-            )
-        if not 0 <= dropout <= 1:
-            raise ShapeError(f"dropout={dropout} is not a probability: give a number from 0 to 1.")
+        check_share(dropout=dropout)
         arguments = encoder_options(
             attention, channels, heads, position_channels, structure, **options
         )

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError
+from hsa_geo.nn.checks import check_positive, check_share, check_tree
 
 __all__ = ["TokenBags", "TokenEncoder", "token_bags"]
 
@@ -59,12 +60,13 @@ def token_bags(tree: SignalTree, num_ids: int, dropout: float = 0.0) -> TokenBag
         >>> bags.ids[::2].tolist(), bags.offsets.tolist(), bags.lengths.tolist()
         ([5, 7], [0, 4, 4], [2, 0])
     """
+    check_tree(tree)
     if "text_x" not in tree or "text_index" not in tree:
         raise ShapeError(
             f"the tree has no text_x and text_index (it has {sorted(tree.keys())}): build it with "
             "from_html, or add them."
         )
-    _check_dropout(dropout)
+    check_share(dropout=dropout)
     token, leaf = tree.text_x, tree.text_index
     if token.dim() != 2 or token.size(1) != 2 or token.dtype != torch.int64:
         raise ShapeError(
@@ -101,11 +103,6 @@ def token_bags(tree: SignalTree, num_ids: int, dropout: float = 0.0) -> TokenBag
     return TokenBags(torch.stack([number, pair], 1).flatten(), offsets, lengths)
 
 
-def _check_dropout(dropout: float) -> None:
-    if not 0 <= dropout <= 1:
-        raise ShapeError(f"dropout={dropout} is not a probability: give a number from 0 to 1.")
-
-
 class TokenEncoder(nn.Module):
     """Embed a tree's text modality, one vector per leaf.
 
@@ -139,9 +136,8 @@ class TokenEncoder(nn.Module):
 
     def __init__(self, num_ids: int, channels: int, dropout: float = 0.0) -> None:
         super().__init__()
-        _check_dropout(dropout)
-        if num_ids < 1 or channels < 1:
-            raise ShapeError(f"num_ids={num_ids} and channels={channels} must be positive.")
+        check_share(dropout=dropout)
+        check_positive(num_ids=num_ids, channels=channels)
         self.num_ids, self.channels, self.dropout = num_ids, channels, dropout
         self.config = {"num_ids": num_ids, "channels": channels, "dropout": dropout}
         self.embed = nn.EmbeddingBag(2 * num_ids, channels, mode="sum", include_last_offset=True)

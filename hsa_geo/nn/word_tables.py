@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.nn.checks import check_positive, check_share
 
-__all__ = ["Symbols", "WordEmbedding", "check_positive"]
+__all__ = ["Symbols", "WordEmbedding"]
 
 
 class WordEmbedding(nn.Module):
@@ -55,8 +56,7 @@ class WordEmbedding(nn.Module):
     ) -> None:
         super().__init__()
         check_positive(num_words=num_words, channels=channels)
-        if not 0 <= dropout <= 1:
-            raise ShapeError(f"dropout={dropout} is not a probability: give a number from 0 to 1.")
+        check_share(dropout=dropout)
         if table is None and freeze:
             raise UnsupportedError(
                 "freeze=True would leave random vectors as they are: give table=, the vectors to "
@@ -154,13 +154,6 @@ class Symbols(nn.Module):
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.num}, {self.channels})"
-
-
-def check_positive(**sizes: int) -> None:
-    """ShapeError where a size is no positive whole number."""
-    for name, value in sizes.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ShapeError(f"{name}={value!r} is no positive number: give at least 1.")
 
 
 def _check_ids(x: Tensor, num: int, what: str, remedy: str) -> None:

@@ -7,8 +7,7 @@ import torch
 from torch_geometric.data import Batch
 
 from hsa_geo.data import SignalTree, TreePlan
-from hsa_geo.errors import ShapeError
-from hsa_geo.nn.leaf_paths import check_positive, leaf_paths
+from hsa_geo.nn.leaf_paths import leaf_paths
 from hsa_geo.testing import SHAPES, random_tree
 
 
@@ -90,9 +89,3 @@ def test_a_deep_tree():
 def test_no_trees():
     plan = TreePlan.from_index(torch.empty(2, 0, dtype=torch.int64), torch.empty(0).long())
     assert leaf_paths(plan, 2).low.shape == (0, 3)
-
-
-@pytest.mark.parametrize("size", [0, -1, 1.5, True, None])
-def test_what_is_refused(size):
-    with pytest.raises(ShapeError, match="levels="):
-        check_positive(levels=size)

@@ -15,6 +15,7 @@ from torch_geometric.nn.inits import reset
 from hsa_geo.data.plan import TreePlan
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.nn.checks import check_share, check_tree_module, check_widths
 from hsa_geo.ops.attention import attend, outputs
 from hsa_geo.ops.dynamic import Solution
 from hsa_geo.ops.edge import EdgePasses
@@ -123,17 +124,17 @@ class HSAConv(MessagePassing):
         tie: str = "block",
     ) -> None:
         super().__init__(aggr="sum", node_dim=0)
-        if heads < 1 or out_channels < 1:
-            raise ShapeError(f"heads={heads} and out_channels={out_channels} must be positive.")
+        check_widths(in_channels, out_channels, heads)
         if energy not in ("dot", "l2"):
             raise ShapeError(f"energy={energy!r} is unknown: use 'dot' or 'l2'.")
         if backend not in BACKENDS:
             raise ShapeError(f"backend={backend!r} is unknown: use one of {BACKENDS}.")
-        if not is_number(dropout) or not 0 <= dropout <= 1:
-            raise ShapeError(f"dropout={dropout!r} is no probability: give a number from 0 to 1.")
+        check_share(dropout=dropout)
+        check_tree_module("position", position)
+        check_tree_module("pair_bias", pair_bias)
         if scale is not None and not (is_number(scale) and math.isfinite(scale)):
             raise ShapeError(f"scale={scale!r} is not a finite number: give one, or None.")
-        if values not in VALUES:
+        if not isinstance(values, str) or values not in VALUES:
             raise ShapeError(f"values={values!r} is unknown: use 'own' or 'keys'.")
         if tie not in TIES:
             raise UnsupportedError(f"tie={tie!r} is unknown: use one of {TIES}.")
