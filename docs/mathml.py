@@ -17,6 +17,7 @@ def to_mathml(formula: str, display: str = "inline") -> str:
     mathml = re.sub(
         rf"({OPERATOR})<mo>&#x02212;</mo>", r'\1<mo form="prefix">&#x02212;</mo>', mathml
     )
+    mathml = mathml.replace(r"\_", "_")  # within \text
     opening = BAR.replace("<mo", '<mo form="prefix"')
     closing = BAR.replace("<mo", '<mo form="postfix"')
     return re.sub(rf"{BAR}(.*?){BAR}", rf"{opening}\1{closing}", mathml)
