@@ -41,6 +41,9 @@ Example:
 
 from __future__ import annotations
 
+import os
+import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -53,9 +56,12 @@ from hsa_geo.builders._text_spans import Ints, quote
 from hsa_geo.builders._text_tokens import Tokens, read_tokens
 from hsa_geo.builders._text_tree import text_tree
 from hsa_geo.data import SignalTree
-from hsa_geo.errors import BuilderError, LimitError
+from hsa_geo.errors import BuilderError, HSAWarning, LimitError
 
 __all__ = ["from_text"]
+
+#: A single word with the ending of a file; with blanks it could be the end of a sentence.
+_LIKE_A_PATH = re.compile(r"[^<>\s]{1,4096}\.(txt|text|md|rst|csv|tsv|json|pdf|docx?|html?)", re.I)
 
 
 def from_text(
@@ -133,6 +139,7 @@ def from_text(
             effect with the others.
 
     Warns:
+        HSAWarning: If the text looks like the name of a file.
         TruncationWarning: If leaves are left out.
 
     Example:
@@ -147,6 +154,13 @@ def from_text(
     """
     check_flags(punctuation=punctuation, special_tokens=special_tokens, names=names)
     _check(text, max_group, hash_buckets, max_leaves, on_limit)
+    if _LIKE_A_PATH.fullmatch(text):
+        warnings.warn(
+            f"{quote(text)} is read as the text itself, but looks like the name of a file: give "
+            "pathlib.Path(...).read_text() to read the file.",
+            HSAWarning,
+            stacklevel=2,
+        )
     tokens = read_tokens(text, tokenizer, punctuation, special_tokens, hash_buckets)
     if tokens.special.all():
         if isinstance(tokenizer, str) and not punctuation:
@@ -176,6 +190,11 @@ def _check(text: Any, max_group: Any, hash_buckets: Any, max_leaves: Any, on_lim
         raise BuilderError(
             f"text is a {type(text).__name__} of {len(text)}: call from_text for each "
             "document, and batch the trees with Batch.from_data_list."
+        )
+    if isinstance(text, os.PathLike):
+        raise BuilderError(
+            f"text is the path {str(text)!r:.80}: read the file first, "
+            "path.read_text(encoding='utf-8')."
         )
     if not isinstance(text, str):
         raise BuilderError(f"text is a {type(text).__name__}: give a str.")

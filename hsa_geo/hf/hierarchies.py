@@ -292,6 +292,6 @@ def hierarchy_from(spec: Any) -> Hierarchy:
         result: Hierarchy = spec
         return result
     raise UnsupportedError(
-        f"hierarchy={spec!r} is no hierarchy: give Windows(4), Sentences(...), Squares(4) or a "
-        "number of tokens."
+        f"hierarchy={spec!r:.80} is no hierarchy: give Windows(4), Sentences(...), Squares(4), "
+        "Clusters(...), Flat(), or a number of tokens to a window, at least 2."
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.errors import HSAWarning, ShapeError, UnsupportedError
 from hsa_geo.hf.choose import Choice
 from hsa_geo.hf.hierarchies import Squares, Windows, hierarchy_from
 from hsa_geo.hf.intercept import Layers, default_special_ids, register, tokenizer_special_ids
@@ -124,6 +125,9 @@ def replace_attention(
             setting.
         ShapeError: If a layer does not exist or is named twice, or ids are none.
 
+    Warns:
+        HSAWarning: If layers that were replaced before are not named again: a call sets all layers.
+
     Example:
         >>> from transformers import ViTConfig, ViTModel
         >>> config = ViTConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
@@ -164,6 +168,16 @@ def replace_attention(
     setting.check(pictures)
     config = setting.config() if options else None
 
+    before = [n for n, module in enumerate(found.modules) if "_hsa_handler" in vars(module)]
+    dropped = [number for number in before if number not in options]
+    if dropped and options:
+        warnings.warn(
+            f"layers {dropped}, replaced before, have the model's own attention again, since a "
+            "call sets all layers: name them all in one, {layer: (hierarchy, tie)}, or call "
+            "restore_attention(model) before to say that this is meant.",
+            HSAWarning,
+            stacklevel=2,
+        )
     restore_attention(model)
     plans: dict[Any, Hierarchical] = {}
     for key in options.values():  # layers of one hierarchy share their plans

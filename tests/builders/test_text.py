@@ -1,5 +1,6 @@
 import re
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -12,7 +13,14 @@ from torch_geometric.data import Batch
 from hsa_geo.builders import from_text
 from hsa_geo.builders.tokens import HASH_BUCKETS, ids_of_words, words
 from hsa_geo.data import SignalTree
-from hsa_geo.errors import BuilderError, HSAError, LimitError, TruncationWarning, UnsupportedError
+from hsa_geo.errors import (
+    BuilderError,
+    HSAError,
+    HSAWarning,
+    LimitError,
+    TruncationWarning,
+    UnsupportedError,
+)
 from hsa_geo.nn import HSAConv
 from hsa_geo.nn.tokens import TokenEncoder
 from hsa_geo.testing import assert_forest_equals_trees
@@ -422,3 +430,18 @@ def test_a_batch_equals_its_texts_one_by_one() -> None:
         return conv(encoder(tree), tree)
 
     assert_forest_equals_trees(model, trees)
+
+
+@pytest.mark.parametrize("name", ["note.txt", "a/b/Note.MD", "C:\\texts\\1.pdf"])
+def test_what_looks_like_the_name_of_a_file(name):
+    with pytest.warns(HSAWarning, match="looks like the name of a file"):
+        from_text(name)
+
+
+def test_texts_that_end_in_a_name(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for text in ("See note.txt", "note.txt.", "word", "e.g. this"):
+            from_text(text)
+    with pytest.raises(BuilderError, match=r"is the path .*note\.txt': read the file first"):
+        from_text(tmp_path / "note.txt")

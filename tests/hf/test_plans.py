@@ -177,7 +177,7 @@ def test_a_choice_is_applied_and_kept(tmp_path):
         out(load_replaced(transformers.AutoModel, tmp_path), MASKS[0]), expected
     )
     mixed = {0: (Windows(2), "block"), 2: (Windows(4), "key")}
-    replace_attention(model, mixed)
+    replace_attention(restore_attention(model), mixed)
     assert model.config.hsa_attention["tie"] == ["block", "key"]
     expected = out(model, MASKS[0])
     model.save_pretrained(tmp_path)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import pytest
 import torch
 
-from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.errors import HSAWarning, ShapeError, UnsupportedError
 from hsa_geo.hf import (
     Flat,
     Sentences,
@@ -156,7 +157,9 @@ def test_restored_models_are_as_they_were(kind):
 def test_replacing_again_replaces_the_setting():
     model, given = make("bert"), inputs("bert")
     first = out(replace_attention(model, layers=[0], hierarchy=4), **given)
-    other = out(replace_attention(model, layers=[2], hierarchy=2, tie="block"), **given)
+    with pytest.warns(HSAWarning, match=r"layers \[0\]"):
+        replace_attention(model, layers=[2], hierarchy=2, tie="block")
+    other = out(model, **given)
     assert not torch.equal(first, other)
     again = out(replace_attention(make("bert"), layers=[2], hierarchy=2, tie="block"), **given)
     assert torch.equal(other, again)
@@ -369,3 +372,16 @@ def test_what_is_refused():
     mask = torch.tensor([[1] * 4, [0] * 4])
     with pytest.raises(ShapeError, match="text 1 of the batch is all padding"):
         model(input_ids=torch.full((2, 4), 9), attention_mask=mask)
+
+
+def test_layers_that_are_not_named_again_are_told():
+    model = make("bert")
+    replace_attention(model, [0, 1])
+    with pytest.warns(HSAWarning, match=r"layers \[0\], replaced before, .* own attention again"):
+        replace_attention(model, [1, 2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        replace_attention(model, [0, 1, 2])  # none is left out
+        restore_attention(model)
+        replace_attention(model, [0])
+        replace_attention(model, [])  # which can only be meant
