@@ -4,6 +4,7 @@ The archives lie in ``$HSA_GEO_DATA`` (``FOLDER/NAME/raw``) or are fetched, some
 """
 
 import doctest
+import importlib
 import re
 from pathlib import Path
 
@@ -65,6 +66,25 @@ def test_the_sessions_of_a_page_print_what_it_says(page, folder, monkeypatch):
     except DownloadError as error:
         pytest.skip(f"the real data cannot be had: {error}")
     assert not wrong, wrong
+
+
+@pytest.mark.download
+@pytest.mark.parametrize("name", ["cross_encoder", "glove", "minilm"])
+def test_the_examples_of_modules_with_real_data(name, folder, monkeypatch):
+    """Those that test_doctests.py skips, of modules whose archives the pages fetch anyway."""
+    monkeypatch.chdir(folder)
+    link_archives(Path("data", name))
+    module = importlib.import_module(f"hsa_geo.datasets.{name}")
+    text = (module.__doc__ or "").replace("  # doctest: +SKIP", "")
+    runner = Runner(Checker(), optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    test = doctest.DocTestParser().get_doctest(text, vars(module).copy(), name, name, 0)
+    assert test.examples
+    log: list[str] = []
+    try:
+        runner.run(test, out=log.append)
+    except DownloadError as error:
+        pytest.skip(f"the real data cannot be had: {error}")
+    assert not log, "".join(log)
 
 
 def test_a_session_that_is_wrong_is_found(tmp_path):

@@ -7,9 +7,9 @@ stand on it, is said in :mod:`hsa_geo.datasets.manual_markup`.
 
 Example:
     >>> dataset = ManualPages("data/manual_pages", manual="gimp-help")  # doctest: +SKIP
-    >>> page = dataset[0]  # doctest: +SKIP
+    >>> page = dataset[2]  # doctest: +SKIP
     >>> page.word_x.shape, page.image_x.shape, page.y  # doctest: +SKIP
-    (torch.Size([167]), torch.Size([128, 192]), tensor([5]))
+    (torch.Size([35]), torch.Size([48, 192]), tensor([4]))
 """
 
 from __future__ import annotations
