@@ -20,8 +20,8 @@ __all__ = ["track", "watching"]
 
 T = TypeVar("T")
 
-#: Seconds between two plain lines.
-INTERVAL = 5.0
+#: Seconds before the first of two plain lines; each later one takes twice as long, up to a minute.
+INTERVAL, LONGEST = 5.0, 60.0
 
 
 def track(items: Sequence[T], description: str, *, enabled: bool = True) -> Iterator[T]:
@@ -57,11 +57,12 @@ def track(items: Sequence[T], description: str, *, enabled: bool = True) -> Iter
 
 def _plain(items: Sequence[T], description: str) -> Iterator[T]:
     start = last = time.monotonic()
+    wait = INTERVAL
     for done, item in enumerate(items):
         yield item
         now = time.monotonic()
-        if now - last >= INTERVAL or done + 1 == len(items):
-            last = now
+        if now - last >= wait or done + 1 == len(items):
+            last, wait = now, min(2 * wait, LONGEST)
             print(
                 f"{description}: {done + 1}/{len(items)} ({now - start:.0f} s)",
                 file=sys.stderr,
@@ -138,11 +139,11 @@ def _bar(description: str, total: int) -> tuple[Callable[[int], None], Callable[
 
 def _byte_lines(description: str, total: int) -> tuple[Callable[[int], None], Callable[[], None]]:
     start = time.monotonic()
-    last, said, size = start, -1, 0
+    last, said, size, wait = start, -1, 0, INTERVAL
 
     def say() -> None:
-        nonlocal last, said
-        last, said = time.monotonic(), size
+        nonlocal last, said, wait
+        last, said, wait = time.monotonic(), size, min(2 * wait, LONGEST)
         of = f" of {total / 1e6:.1f}" if total else ""
         text = f"{description}: {size / 1e6:.1f}{of} MB ({last - start:.0f} s)"
         print(text, file=sys.stderr, flush=True)
@@ -150,7 +151,7 @@ def _byte_lines(description: str, total: int) -> tuple[Callable[[int], None], Ca
     def show(now: int) -> None:
         nonlocal size
         size = min(now, total) if total else now
-        if time.monotonic() - last >= INTERVAL:
+        if time.monotonic() - last >= wait and size != said:  # a client may go on after all came
             say()
 
     def close() -> None:

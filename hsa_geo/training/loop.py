@@ -11,6 +11,8 @@ from typing import Any
 from torch import nn
 
 from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.training.checks import check_arguments, check_labels, check_trees
+from hsa_geo.training.compiling import compiling_told
 from hsa_geo.training.distributed import connected
 from hsa_geo.training.logs import Bar, Log
 from hsa_geo.training.memory import reset_peak_memory
@@ -63,6 +65,7 @@ def accuracy(model: nn.Module, batches: Any) -> float:
         From 0 to 1.
 
     Raises:
+        LabelError: If there is no ``y``.
         ShapeError: If ``y`` is no class for each output.
 
     Example:
@@ -75,6 +78,7 @@ def accuracy(model: nn.Module, batches: Any) -> float:
     right = total = 0
     for batch in batches:
         output = model(batch)
+        check_labels(batch, "accuracy")
         if output.shape[:-1] != batch.y.shape:
             raise ShapeError(
                 f"accuracy compares outputs {list(output.shape)} with y {list(batch.y.shape)}: "
@@ -130,8 +134,10 @@ def fit(
             not be written.
         TrainingError: If there are checkpoints in ``folder`` but ``resume`` is not given, or the
             loss of a step does not depend on what is trained, or its weights sum to 0.
-        ShapeError: If ``train`` is empty, ``loss`` does not give a loss per item, or ``metric`` no
-            number.
+        ShapeError: If ``train`` is empty or holds no trees, features of ``validation`` are of
+            another width, ``loss`` does not give a loss per item, or ``metric`` no number.
+        MixedKeysError: If trees lack an attribute that others have.
+        LabelError: If the trees have no labels where they are needed, or others than the outputs.
         UnsupportedError: If an argument would have no effect, or the model has tensors that cannot
             be trained or kept: sparse ones or their gradients, expanded or complex ones.
 
@@ -155,6 +161,11 @@ def fit(
     """
     options = Options() if options is None else options
     place = None if folder is None else Path(folder)
+    check_arguments(model, loss, metric, options)
+    with random_state_kept():
+        first = check_trees("train", train)
+        if validation is not None:
+            check_trees("validation", validation, first)
     _check_arguments(options, validation, metric, place, resume)
     with connected(options.device) as world, random_state_kept(world.device):
         reset_peak_memory(world.device)
@@ -163,7 +174,11 @@ def fit(
         run = Run(model, train, validation, loss, metric or accuracy, options, place, world, bar)
         run.begin(resume)
         state = run.state
-        with bar, Log(place if world.is_first else None, options, state) as written:
+        with (
+            bar,
+            compiling_told(bar.say),
+            Log(place if world.is_first else None, options, state) as written,
+        ):
             while not state.done:
                 run.epoch()
                 run.end_epoch()

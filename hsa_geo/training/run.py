@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from hsa_geo.errors import CheckpointError, NonFiniteError, ShapeError, TrainingError
 from hsa_geo.training.checkpoint import Checkpoints
+from hsa_geo.training.checks import blamed_on_labels
 from hsa_geo.training.contents import contents
 from hsa_geo.training.distributed import World
 from hsa_geo.training.identity import check_same, identity
@@ -191,7 +192,8 @@ class Run:
 
     def _add_gradient(self, batch: Any) -> Tensor:
         """Sums over the items of one batch, whose gradients are added up."""
-        with self._precision():
+        place = self._place(self.train.sampler.num_steps)
+        with self._precision(), blamed_on_labels(batch, place):
             out = self.loss(self.model, batch)
         total, numbers = sum_of_losses(out)
         if total.requires_grad:

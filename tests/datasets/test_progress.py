@@ -24,11 +24,12 @@ def test_track(capsys, monkeypatch, rich):
 
 def test_lines_are_rare(capsys, monkeypatch):
     monkeypatch.setattr(progress.time, "monotonic", iter(range(100)).__next__)
-    assert len(list(track(range(12), "pages"))) == 12
+    assert len(list(track(range(42), "pages"))) == 42
     assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == [
-        "5/12",
-        "10/12",
-        "12/12",
+        "5/42",
+        "15/42",  # later ones take longer
+        "35/42",
+        "42/42",
     ]
 
 
@@ -73,6 +74,13 @@ def test_watching_says_how_far_it_is_while_it_goes_on(tmp_path, capsys, monkeypa
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("Fetching x: 2.5 MB")
     assert lines[-1].startswith("Fetching x: 1.0 MB")
+
+
+def test_watching_says_nothing_twice(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "INTERVAL", 0.1)
+    with watching(tmp_path, "Fetching x", 2_000_000):
+        fill(tmp_path, 1.6)  # more than was said to come, as of a client that copies
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_watching_ends_with_an_error(tmp_path, capsys):

@@ -457,7 +457,8 @@ def test_tensorboard_says_what_to_install(tmp_path, monkeypatch):
 def test_lines_where_there_is_no_terminal(capsys):
     model = Model()
     fit(model, TREES, HELD_OUT, loss=cross_entropy, options=FAST)
-    lines = capsys.readouterr().err.splitlines()
+    said = capsys.readouterr().err.splitlines()
+    lines = [line for line in said if not line.startswith("compiling kernels")]  # the first time
     assert len(lines) == 2
     assert lines[0].startswith("epoch 1/2: loss ")
     assert "(best" in lines[1]

@@ -1,0 +1,177 @@
+"""What ``fit`` is given: checked before the first step, and blamed for what fails in one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hsa_geo.data.signal_tree import SignalTree
+from hsa_geo.errors import HSAError, LabelError, MixedKeysError, ShapeError, UnsupportedError
+from hsa_geo.training.options import Options
+
+__all__ = ["blamed_on_labels", "check_arguments", "check_labels", "check_trees"]
+
+
+def check_arguments(model: Any, loss: Any, metric: Any, options: Any) -> None:
+    """Check everything of ``fit`` but the trees.
+
+    Raises:
+        UnsupportedError: If one is of a kind that cannot be used.
+
+    Example:
+        >>> check_arguments(nn.Linear(2, 1), lambda model, batch: None, None, Options())
+    """
+    if not isinstance(model, nn.Module):
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"{model!r:.60}"
+        raise UnsupportedError(
+            f"model is {what}: give a torch.nn.Module, an instance of its class."
+        )
+    if not callable(loss) or isinstance(loss, nn.modules.loss._Loss):
+        raise UnsupportedError(
+            f"loss={loss!r:.60} is not called as loss(model, batch): give a function, such as "
+            "lambda model, batch: cross_entropy(model(batch), batch.y, reduction='none')."
+        )
+    if metric is not None and not callable(metric):
+        raise UnsupportedError(
+            f"metric={metric!r:.60} is no function: give metric(model, batches), or None for the "
+            "accuracy."
+        )
+    if not isinstance(options, Options):
+        raise UnsupportedError(f"options={options!r:.60} are none: give Options(epochs=10, ...).")
+
+
+def check_trees(name: str, trees: Any, like: SignalTree | None = None) -> SignalTree | None:
+    """Check the trees of a training by the first one, those of a list by all.
+
+    Args:
+        name: How they are called.
+        trees: A dataset or a list.
+        like: A tree that the first has to resemble: the same attributes, as wide.
+            (default: any)
+
+    Returns:
+        The first tree, or None if there is none.
+
+    Raises:
+        ShapeError: If they are no trees, or features are of another width.
+        MixedKeysError: If an attribute is missing.
+
+    Example:
+        >>> check_trees("train", [SignalTree.from_parents([2, 2, -1])]).num_leaves
+        2
+    """
+    if isinstance(trees, (SignalTree, str)) or not (
+        hasattr(trees, "__len__") and hasattr(trees, "__getitem__")
+    ):
+        raise ShapeError(
+            f"{name} is a {type(trees).__name__}: give a list of trees, or a dataset with a length."
+        )
+    if not len(trees):
+        return None
+    for number, tree in enumerate(trees if isinstance(trees, (list, tuple)) else [trees[0]]):
+        if not isinstance(tree, SignalTree):
+            raise ShapeError(
+                f"{name}[{number}] is a {type(tree).__name__}, no SignalTree: make one with a "
+                "builder, or attach a hierarchy to a graph with hsa_geo.transforms."
+            )
+    first: SignalTree = trees[0]
+    if like is not None:
+        _check_alike(name, first, like)
+    return first
+
+
+def _check_alike(name: str, tree: SignalTree, like: SignalTree) -> None:
+    read = [
+        key for key in sorted(like.keys()) if key in ("x", "y") or key.endswith(("_x", "_index"))
+    ]
+    missing = sorted(set(read) - set(tree.keys()))
+    if missing:
+        raise MixedKeysError(
+            f"{name}[0] has no {missing}, which train[0] has: build both with the same options."
+        )
+    for key in read:
+        widths = [
+            value.size(1) if isinstance(value, Tensor) and value.dim() == 2 else None
+            for value in (tree[key], like[key])
+        ]
+        features = key.endswith("x") and not key.endswith("_index")
+        if features and None not in widths and widths[0] != widths[1]:
+            raise ShapeError(
+                f"'{key}' of {name}[0] has {widths[0]} columns, that of train[0] {widths[1]}: build "
+                "both with the same options."
+            )
+
+
+def check_labels(batch: Any, what: str) -> Tensor:
+    """The labels ``y`` of a batch.
+
+    Raises:
+        LabelError: If there are none, or they are no tensor.
+
+    Example:
+        >>> tree = SignalTree.from_parents([2, 2, -1], y=torch.tensor([1]))
+        >>> check_labels(tree, "accuracy")
+        tensor([1])
+    """
+    y = getattr(batch, "y", None)
+    if not isinstance(y, Tensor):
+        raise LabelError(f"{what} needs labels, but {_labels(batch)}: {_REMEDY}.")
+    return y
+
+
+@contextlib.contextmanager
+def blamed_on_labels(batch: Any, place: str) -> Iterator[None]:
+    """Say what the labels of a batch are where a loss or metric fails because of them.
+
+    Other errors pass as they are, with a note that says where.
+
+    Args:
+        batch: The batch.
+        place: Which, in words.
+
+    Raises:
+        LabelError: If it failed, and there are no labels or they are none for the outputs.
+
+    Example:
+        >>> with blamed_on_labels(None, "step 1"):
+        ...     pass
+    """
+    try:
+        yield
+    except HSAError:
+        raise
+    except (TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+        said = " ".join(str(error).split())[:200].rstrip(".")
+        y = getattr(batch, "y", None)
+        words = ("target", "label", "class", "'y'", "nonetype")
+        blamed = any(word in said.lower() for word in words)
+        if not blamed or isinstance(error, torch.OutOfMemoryError):
+            error.add_note(f"It was raised in {place}; {_labels(batch)}.")
+            raise
+        fits = isinstance(y, Tensor) and y.dim() == 1 and y.dtype == torch.int64
+        remedy = "give classes from 0 to the number of outputs less one" if fits else _REMEDY
+        raise LabelError(
+            f"the loss failed in {place} ({type(error).__name__}: {said}), and {_labels(batch)}: "
+            f"{remedy}."
+        ) from error
+
+
+_REMEDY = "give every tree y = torch.tensor([class]), a class from 0"
+
+
+def _labels(batch: Any) -> str:
+    """What the labels of a batch are, in words."""
+    y = getattr(batch, "y", None)
+    if y is None:
+        return "its trees have no y"
+    if not isinstance(y, Tensor):
+        first = f", the first {y[0]!r:.40}" if isinstance(y, (list, tuple)) and y else ""
+        return f"their y is a {type(y).__name__}{first}"
+    numbers = ""
+    if y.numel() and not y.is_complex():
+        numbers = f" from {y.min().item():g} to {y.max().item():g}"
+    return f"their y is {str(y.dtype).removeprefix('torch.')} {list(y.shape)}{numbers}"
