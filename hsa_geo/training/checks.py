@@ -85,9 +85,8 @@ def check_trees(name: str, trees: Any, like: SignalTree | None = None) -> Signal
 
 
 def _check_alike(name: str, tree: SignalTree, like: SignalTree) -> None:
-    read = [
-        key for key in sorted(like.keys()) if key in ("x", "y") or key.endswith(("_x", "_index"))
-    ]
+    kinds = ("_x", "_index")
+    read = [key for key in sorted(like.keys()) if key in ("x", "y") or key.endswith(kinds)]
     missing = sorted(set(read) - set(tree.keys()))
     if missing:
         raise MixedKeysError(
@@ -101,8 +100,8 @@ def _check_alike(name: str, tree: SignalTree, like: SignalTree) -> None:
         features = key.endswith("x") and not key.endswith("_index")
         if features and None not in widths and widths[0] != widths[1]:
             raise ShapeError(
-                f"'{key}' of {name}[0] has {widths[0]} columns, that of train[0] {widths[1]}: build "
-                "both with the same options."
+                f"'{key}' of {name}[0] has {widths[0]} columns, that of train[0] {widths[1]}: "
+                "build both with the same options."
             )
 
 
