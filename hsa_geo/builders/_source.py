@@ -7,7 +7,7 @@ import re
 import warnings
 
 from hsa_geo.builders._arguments import shown
-from hsa_geo.builders._charset import decode_page
+from hsa_geo.builders._charset import decode_page, sniff_codec
 from hsa_geo.errors import BuilderError, HSAWarning, LimitError, TruncationWarning
 
 __all__ = ["over_limit", "read_markup"]
@@ -27,6 +27,9 @@ _TAG_OR_RAW = re.compile(
     rf"|<(/?)([a-z][^\s/>]*)(?:[\s/]++|{_ATTRIBUTE_SYNTAX})*+",
     re.I | re.S,
 )
+# Controls but for blanks, form feeds and the escape of terminals' colours.
+_NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
+_ASCII_WORD = re.compile(rb"[0-9A-Za-z]")
 _LIKE_A_PATH = re.compile(r"[^<>\n]{1,4096}\.x?html?", re.I)
 #: Most different attributes of one tag; the parser's time grows with the square of their number.
 MAX_ATTRIBUTES = 10_000
@@ -114,7 +117,9 @@ def read_markup(
                 f"the source is a {type(source).__name__}: give bytes, markup as a str, or a "
                 "pathlib.Path to a file."
             )
-        text = decode_page(_cut_bytes(data, size, max_bytes, on_limit), charset)
+        data = _cut_bytes(data, size, max_bytes, on_limit)
+        text = decode_page(data, charset)
+        _refuse_binary(data, text, charset)
     if not text.isascii():  # lone surrogates cannot be told to the parser
         try:
             text.encode("utf-8")
@@ -122,6 +127,21 @@ def read_markup(
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = _cut_attributes(text.removeprefix("\ufeff"), on_limit)
     return _cut_nesting(text, max_nesting, on_limit)
+
+
+def _refuse_binary(data: bytes, text: str, charset: str | None) -> None:
+    """Without any markup a page is a text; characters that no text has, or nothing of ASCII in
+    bytes that are no UTF-8 and name no charset, speak of other data under the name of a page."""
+    if not data or "<" in text:
+        return
+    strange = _NO_TEXT.search(text) is not None
+    if charset is None and not strange and not _ASCII_WORD.search(data):
+        strange = sniff_codec(data) == ("cp1252", 0)
+    if strange:
+        raise BuilderError(
+            f"the {len(data)} bytes {data[:16]!r}{'...' if len(data) > 16 else ''} are neither "
+            "markup nor text: skip them, or give the page itself."
+        )
 
 
 def _cut_bytes(data: bytes, size: int, max_bytes: int | None, on_limit: str) -> bytes:

@@ -35,8 +35,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
+
+
+def _flowing(text: str | None) -> str:
+    """Paragraphs of one line each, which a terminal of any width breaks where it ends."""
+    return "\n\n".join(" ".join(part.split()) for part in (text or "").split("\n\n"))
+
+
 for command in (inspect, train, predict, explain, bench):
-    app.command()(command)
+    app.command(help=_flowing(command.__doc__))(command)
 
 
 def _version(wanted: bool) -> None:
@@ -93,4 +100,5 @@ def _usage(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "hsa-geo"
     message = one_line(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
+    message = message.replace(": Value error, ", ": ")  # what checks the value puts before it
     return f"{message} (see `{path} --help`)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +12,18 @@ import typer
 
 from hsa_geo.cli.files import read_bytes
 from hsa_geo.cli.options import AsJson, Debug
-from hsa_geo.cli.output import caught_warnings, note, printable, progress, record, say, table
-from hsa_geo.cli.sources import read_tree
+from hsa_geo.cli.output import (
+    caught_warnings,
+    note,
+    printable,
+    progress,
+    record,
+    say,
+    table,
+    waiting,
+)
+from hsa_geo.cli.sources import Kind, read_site, read_tree
+from hsa_geo.errors import BuilderError
 
 __all__ = ["bench", "compare"]
 
@@ -27,19 +37,25 @@ FEWEST = 3
 def bench(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE...]", help="Take the trees of these files instead."),
+        typer.Argument(metavar="FILE", help="Take the trees of these files instead."),
+    ] = None,
+    kind: Annotated[
+        Kind | None,
+        typer.Option(
+            "--as", metavar="KIND", help=f"What the files are: {', '.join(Kind)}; by their endings."
+        ),
     ] = None,
     leaves: Annotated[
         list[int] | None,
         typer.Option(min=2, max=2**20, help="Leaves of a tree; several times.  256, 1024, 4096."),
     ] = None,
-    heads: Annotated[int, typer.Option(min=1, help="Heads.")] = 4,
-    head_dim: Annotated[int, typer.Option(min=1, help="Features of each head.")] = 16,
+    heads: Annotated[int, typer.Option(min=1, max=2**10, help="Heads.")] = 4,
+    head_dim: Annotated[int, typer.Option(min=1, max=2**10, help="Features of each head.")] = 16,
     seconds: Annotated[
         float, typer.Option(min=0, help="For each measurement; three runs at least.")
     ] = 0.5,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of torch; all cores, if not given.")
+        int | None, typer.Option(min=1, max=256, help="Threads of torch; all cores by default.")
     ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -52,21 +68,25 @@ def bench(
     """
     if files and leaves:
         raise typer.BadParameter("give files or --leaves, not both.")
-    trees = _from_files(files) if files else _generated(leaves or SIZES)
-    import torch
+    if kind is not None and not files:
+        raise typer.BadParameter("--as says what files are: give files, too.")
+    # A file that cannot be read is said before anything is measured.
+    contents = [(path, _content(path, kind)) for path in files or []]
+    with waiting("loading PyTorch"):
+        import torch
 
-    from hsa_geo import _optional
-
+        from hsa_geo import _optional
+    trees = _from_files(contents, kind) if files else _generated(leaves or SIZES)
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     rows = []
     try:
+        count = torch.get_num_threads()
         note(
-            f"torch {torch.__version__}, {torch.get_num_threads()} threads, kernels "
+            f"torch {torch.__version__}, {count} thread{'s' * (count != 1)}, kernels "
             f"{'compiled by numba' if _optional.HAS_NUMBA else 'of torch alone (no numba)'}"
         )
-        total = len(files or leaves or SIZES)
-        with progress("comparing", total) as advance:
+        with progress("comparing", len(trees), lines=as_json) as advance:
             for name, tree in trees:
                 row = {"name": name} | compare(tree, heads, head_dim, seconds)
                 if as_json:
@@ -80,22 +100,35 @@ def bench(
     return 0
 
 
-def _generated(sizes: list[int]) -> Iterator[tuple[str, Any]]:
+def _generated(sizes: list[int]) -> list[tuple[str, Any]]:
     import torch
 
     from hsa_geo.builders import from_sequence
 
-    for size in sizes:
-        yield f"{size:,} leaves", from_sequence(torch.zeros(size, 1), windows=WINDOW)
+    return [
+        (f"{size:,} leaves", from_sequence(torch.zeros(size, 1), windows=WINDOW)) for size in sizes
+    ]
 
 
-def _from_files(files: list[Path]) -> Iterator[tuple[str, Any]]:
-    for path in files:
+def _content(path: Path, kind: Kind | None) -> bytes:
+    """A file's bytes; a site is read later, when its builder is there."""
+    if not path.is_dir():
+        return read_bytes(path)
+    if kind is not Kind.site:
+        raise BuilderError(f"'{path}' is a folder: give files, or --as site for a folder of pages.")
+    return b""
+
+
+def _from_files(contents: list[tuple[Path, bytes]], kind: Kind | None) -> list[tuple[str, Any]]:
+    trees = []
+    for path, data in contents:
         with caught_warnings() as warned:
-            tree = read_tree(read_bytes(path), path)
+            site = kind is Kind.site and path.is_dir()
+            tree = read_site(path) if site else read_tree(data, path, kind)
         for line in warned:
             note(f"warning: {printable(path)}: {line}")
-        yield path.name, tree
+        trees.append((path.name, tree))
+    return trees
 
 
 def compare(tree: Any, heads: int, head_dim: int, seconds: float = 0.5) -> dict[str, Any]:
@@ -162,15 +195,30 @@ def compare(tree: Any, heads: int, head_dim: int, seconds: float = 0.5) -> dict[
 
 
 def _table(rows: list[dict[str, Any]], heads: int, head_dim: int) -> str:
-    def cells(row: dict[str, Any]) -> list[str]:
-        out = [row["name"], f"{row['flat_pairs'] / row['pairs']:,.1f}"]
-        for way in ("forward", "train"):
-            hsa, flat = row[f"hsa_{way}"], row[f"flat_{way}"]
-            out += [f"{1e3 * hsa:,.2f}", f"{1e3 * flat:,.2f}", f"{flat / hsa:,.1f} x"]
-        return out
-
-    columns = ["tree", "fewer pairs"]
-    for way in ("forward", "training"):
-        columns += [f"{way}: HSA", "flat", "faster"]
+    cells = [
+        [
+            row["name"] if way == "forward" else "",
+            f"{row['flat_pairs'] / row['pairs']:,.1f}" if way == "forward" else "",
+            word,
+            f"{1e3 * row[f'hsa_{way}']:,.2f}",
+            f"{1e3 * row[f'flat_{way}']:,.2f}",
+            _times(row[f"flat_{way}"] / row[f"hsa_{way}"]),
+        ]
+        for row in rows
+        for way, word in (("forward", "forward"), ("train", "training"))
+    ]
+    columns = ["tree", "fewer pairs", "", "HSA", "flat", "HSA is"]
     title = f"milliseconds of one attention, {heads} heads of {head_dim} features"
-    return table(columns, [cells(row) for row in rows], title)
+    return table(columns, cells, title)
+
+
+def _times(ratio: float) -> str:
+    """How much faster something is that takes ``1 / ratio`` of the time.
+
+    Example:
+        >>> _times(4.0), _times(0.25), _times(1.01)
+        ('4.0x faster', '4.0x slower', 'as fast')
+    """
+    if round(max(ratio, 1 / ratio), 1) == 1:
+        return "as fast"
+    return f"{ratio:,.1f}x faster" if ratio > 1 else f"{1 / ratio:,.1f}x slower"

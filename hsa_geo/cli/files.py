@@ -14,12 +14,15 @@ __all__ = ["MAX_BYTES", "find_files", "read_bytes"]
 MAX_BYTES = 2**25
 
 
-def find_files(paths: Sequence[Path], wanted: Callable[[Path], bool]) -> Iterator[Found]:
+def find_files(
+    paths: Sequence[Path], wanted: Callable[[Path], bool], option: str = "--as"
+) -> Iterator[Found]:
     """The files named, and those of the folders named; see :func:`hsa_geo._folders.walk`.
 
     Args:
         paths: Files, taken as they are, and folders.
         wanted: Which files of a folder.
+        option: The command's option that takes files with other endings. (default: ``"--as"``)
 
     Yields:
         Files, and errors of what cannot be read.
@@ -37,8 +40,8 @@ def find_files(paths: Sequence[Path], wanted: Callable[[Path], bool]) -> Iterato
             yield found
         if empty:
             raise BuilderError(
-                f"the folder '{path}' holds no file of a known kind: give one with pages, or "
-                "--as for files with other endings."
+                f"the folder '{path}' holds no file of a known kind: give another, or {option} "
+                "for files with other endings."
             )
 
 
@@ -46,6 +49,7 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
     """A file's bytes.
 
     Raises:
+        BuilderError: If there are none.
         LimitError: If there are more than ``limit``.
         OSError: If it cannot be read.
     """
@@ -53,4 +57,6 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise LimitError(f"'{path}' has more than {limit} bytes: cut it into parts.")
+    if not data:
+        raise BuilderError(f"'{path.name}' is empty: there is nothing to make a tree of.")
     return data

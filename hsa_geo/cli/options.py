@@ -12,6 +12,4 @@ __all__ = ["AsJson", "Debug", "Paths"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 #: Looked for by :func:`hsa_geo.cli.app.run_app`, which shows the traceback.
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Paths = Annotated[
-    list[Path], typer.Argument(metavar="PATH...", help="Files, and folders of files.")
-]
+Paths = Annotated[list[Path], typer.Argument(metavar="PATH", help="Files, and folders of files.")]

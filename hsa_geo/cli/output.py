@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from hsa_geo.cli.wording import in_words
+
 __all__ = [
     "DATA_ERRORS",
     "OutputClosedError",
@@ -25,6 +27,7 @@ __all__ = [
     "say",
     "set_up",
     "table",
+    "waiting",
 ]
 
 
@@ -92,8 +95,8 @@ def printable_lines(text: str) -> str:
 
 
 def one_line(message: Any) -> str:
-    """A message with single blanks, as far as it can be shown."""
-    return printable(" ".join(str(message).split()))
+    """A message in the command's words, with single blanks, as far as it can be shown."""
+    return printable(in_words(" ".join(str(message).split())))
 
 
 def say(text: str = "") -> None:
@@ -232,3 +235,20 @@ def progress(
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda: bar.advance(task)
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Say what is going on as long as it goes on, if stderr is a terminal.
+
+    Args:
+        what: Such as ``"loading PyTorch"``.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(f"{what} ...")):
+        yield

@@ -20,6 +20,7 @@ from hsa_geo.cli.output import (
     report,
     say,
     table,
+    waiting,
 )
 from hsa_geo.cli.sources import Kind, kind_of
 from hsa_geo.cli.train import FORM_PAGES, MODEL
@@ -57,7 +58,11 @@ def predict(
         return 0
     read = failed = 0
     with progress("pages", lines=True) as advance:
-        for path, error in find_files(paths, lambda path: every or kind_of(path) is Kind.html):
+
+        def wanted(path: Path) -> bool:
+            return every or kind_of(path) is Kind.html
+
+        for path, error in find_files(paths, wanted, "--all"):
             try:
                 if error is not None:
                     raise error
@@ -90,9 +95,10 @@ def load_classifier(folder: Path) -> Any:
             f"there is no model in '{folder}': train one, such as by `hsa-geo train {FORM_PAGES}`, "
             "or give --model."
         )
-    from hsa_geo.pages import PageClassifier
+    with waiting("loading PyTorch and the model"):
+        from hsa_geo.pages import PageClassifier
 
-    return PageClassifier.load(folder)
+        return PageClassifier.load(folder)
 
 
 def _record(classifier: Any, path: Path, data: bytes) -> dict[str, Any]:

@@ -13,7 +13,16 @@ from typing import Annotated, Any
 import typer
 
 from hsa_geo.cli.options import AsJson, Debug
-from hsa_geo.cli.output import caught_warnings, error_line, note, printable, progress, record, say
+from hsa_geo.cli.output import (
+    caught_warnings,
+    error_line,
+    note,
+    printable,
+    progress,
+    record,
+    say,
+    waiting,
+)
 from hsa_geo.errors import FileFormatError, TrainingError
 
 __all__ = ["FORM_PAGES", "MODEL", "Attention", "train"]
@@ -62,7 +71,7 @@ def train(
     channels: Annotated[int, typer.Option(min=1, help="Width of the model.")] = 64,
     layers: Annotated[int, typer.Option(min=1, help="Blocks of the model.")] = 1,
     heads: Annotated[int, typer.Option(min=1, help="Heads; they divide the width.")] = 4,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of everything random.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on after an interruption.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what is in the folder of the model.")
@@ -77,8 +86,15 @@ def train(
     A training that was interrupted goes on with --resume.
     """
     work = out / "training"
+    if channels % heads:
+        raise typer.BadParameter(
+            f"--channels {channels} is no multiple of --heads {heads}: change one of them."
+        )
+    if not 0 <= validation <= 0.5:  # nan, which passes the check of the range in some versions
+        raise typer.BadParameter(f"--validation {validation}: give a share of 0 to 0.5.")
     _check_place(out, work, resume, overwrite)
-    from hsa_geo.pages import PageSettings, train_pages
+    with waiting("loading PyTorch"):
+        from hsa_geo.pages import PageSettings, train_pages
 
     real = source == FORM_PAGES and not Path(source).exists()
     pages = _form_pages(data, validation, seed) if real else _own_pages(source, validation, seed)
@@ -181,7 +197,7 @@ def _tell(out: Path, pages: Any, result: Any, as_json: bool) -> None:
                 "pages": len(pages.train),
                 "validation_pages": len(pages.validation),
                 "failed": [
-                    {"path": str(path), "error": type(error).__name__, "message": str(error)}
+                    {"path": str(path), "error": type(error).__name__, "message": error_line(error)}
                     for path, error in pages.failed
                 ],
                 "score": result.metric,

@@ -109,6 +109,8 @@ def to_networkx(tree: Any) -> nx.DiGraph:
 def tree_text(tree: Any, max_nodes: int = 40) -> str:
     """A drawing of the hierarchy, one node a line: name, domain, position, number of leaves.
 
+    A node whose name is empty shows the rest, a leaf without anything ``leaf``.
+
     Args:
         tree: A SignalTree or a batch of them.
         max_nodes: Show at most as many nodes, in depth-first order, and say how many are left
@@ -141,17 +143,19 @@ def tree_text(tree: Any, max_nodes: int = 40) -> str:
 
     def line(node: int) -> str:
         level, parent = int(forest.level[node]), int(forest.parent[node])
-        text = "  " * min(level, MAX_INDENT) + (f"[level {level}] " if level > MAX_INDENT else "")
-        text += _short(names[node]) if names is not None else str(node)
+        indent = "  " * min(level, MAX_INDENT) + (f"[level {level}] " if level > MAX_INDENT else "")
+        text = _short(names[node]) if names is not None else str(node)
         row, column = pos[node].tolist()
         placed = int(domain[parent]) != Domain.SET if parent >= 0 else False
         if placed and not (int(domain[parent]) == Domain.GRAPH and row == column == 0):
             flat = int(domain[parent]) == Domain.SEQUENCE and column == 0
-            text += f" at {row:g}" if flat else f" at ({row:g}, {column:g})"
-        if not forest.is_leaf[node]:
-            kind = _domain_name(int(domain[node]))
-            text += f": {kind} of {ptr[node + 1] - ptr[node]}, {_leaves(int(count[node]))}"
-        return text
+            place = f"at {row:g}" if flat else f"at ({row:g}, {column:g})"
+            text += f" {place}" if text else place
+        if forest.is_leaf[node]:
+            return indent + (text or "leaf")
+        kind = _domain_name(int(domain[node]))
+        kind += f" of {ptr[node + 1] - ptr[node]}, {_leaves(int(count[node]))}"
+        return indent + (f"{text}: {kind}" if text else kind)
 
     trees = f"{forest.num_trees} trees, " if isinstance(tree, Batch) else ""
     depth = int(forest.level.max(initial=0))

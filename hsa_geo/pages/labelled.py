@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -36,9 +37,9 @@ def find_labelled(source: str | os.PathLike[str]) -> list[LabelledPage]:
 
     - Of a folder each folder in it is a label, and the ``.html``, ``.htm`` and ``.xhtml`` files
       anywhere below are its pages.  Hidden files and folders are left out, and links to folders.
-    - A table is a CSV file (UTF-8) with a path and a label in each row; a first row ``path,label``
-      is a heading, which may name further columns in any order.  Paths are relative to the folder
-      of the table.
+    - A table is a CSV file (UTF-8, or UTF-16 with its mark) with a path and a label in each row; a
+      first row ``path,label`` is a heading, which may name further columns in any order.  Paths
+      are relative to the folder of the table.
 
     Args:
         source: The folder or the table.
@@ -85,23 +86,34 @@ def _in_folder(folder: Path) -> list[LabelledPage]:
 
 def _in_table(path: Path) -> list[LabelledPage]:
     pages = []
+    data = path.read_bytes()  # once: it may be a pipe
+    wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     try:
-        with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            rows = csv.reader(file)
-            first, columns = True, (0, 1)
-            for row in rows:
-                if first and {"path", "label"} <= set(row):
-                    columns = row.index("path"), row.index("label")
-                elif row:
-                    named = row[columns[1]].strip() if len(row) > max(columns) else ""
-                    if not named or not row[columns[0]]:
-                        raise LabelError(
-                            f"line {rows.line_num} of '{path}' is {','.join(row)!r:.120}: give a "
-                            "path and a label."
-                        )
-                    place = path.parent / row[columns[0]]
-                    pages.append(LabelledPage(place, named))
-                first = False
-    except csv.Error as error:
+        # A path may be bytes that are no UTF-8, as the file system has them; a label may not.
+        text = data.decode(*(("utf-16", "strict") if wide else ("utf-8-sig", "surrogateescape")))
+        rows = csv.reader(io.StringIO(text, newline=""))
+        first, columns = True, (0, 1)
+        for row in rows:
+            if first and {"path", "label"} <= set(row):
+                columns = row.index("path"), row.index("label")
+            elif row:
+                pages.append(_in_row(row, columns, path, rows.line_num))
+            first = False
+    except (csv.Error, UnicodeDecodeError) as error:
         raise LabelError(f"'{path}' is no CSV file ({error}): give a path and a label.") from error
     return pages
+
+
+def _in_row(row: list[str], columns: tuple[int, int], table: Path, line: int) -> LabelledPage:
+    named = row[columns[1]].strip() if len(row) > max(columns) else ""
+    if not named or not row[columns[0]]:
+        raise LabelError(
+            f"line {line} of '{table}' is {','.join(row)!r:.120}: give a path and a label."
+        )
+    if any("\udc80" <= c <= "\udcff" for c in named) or "\0" in named:
+        found = named.encode("utf-8", "surrogateescape")
+        raise LabelError(
+            f"line {line} of '{table}' has the label {found!r:.120}, which is not UTF-8: save the "
+            "table as UTF-8, or as UTF-16 with its mark."
+        )
+    return LabelledPage(table.parent / row[columns[0]], named)

@@ -155,3 +155,36 @@ def test_what_is_no_page_is_named(data: bytes, what: str) -> None:
 def test_any_bytes_decode(data: bytes, charset: str | None) -> None:
     if not data.startswith(tuple(magic for magic, _, _ in _MAGIC)):
         assert isinstance(decode_page(data, charset), str)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00\x01\x02",
+        b"\xde\xad\xbe\xef",
+        b"\x7fELF",
+        b"\x01\x02a\x03",
+        b"\x00a\x00b",
+        "Привет".encode("koi8-r"),
+    ],
+)
+def test_bytes_that_are_neither_markup_nor_text(data: bytes) -> None:
+    with pytest.raises(BuilderError, match=r"bytes b.* are neither markup nor text: skip them"):
+        from_html(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "charset", "word"),
+    [
+        ("Привет".encode("koi8-r"), "koi8-r", "Привет"),
+        ("é".encode("utf-16-le"), "utf-16", "é"),
+        ("<p>Привет".encode("koi8-r"), None, "ðÒÉ"),
+        (b"<p>a\0b", None, "ab"),
+        ("日本".encode(), None, "日本"),
+        ("\ufeff日本".encode("utf-16-le"), None, "日本"),
+        (b"caf\xe9", None, "café"),
+    ],
+)
+def test_what_may_be_a_page_is_read(data: bytes, charset: str | None, word: str) -> None:
+    tree = from_html(data, charset=charset)
+    assert word in "".join(tree.tree_name[: tree.num_leaves])

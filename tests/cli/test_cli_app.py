@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import resource
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -64,6 +66,17 @@ def test_help_names_the_commands_and_imports_no_torch():
 CAPTURED = {"capture_output": True, "text": True, "timeout": 60}
 
 
+def test_help_breaks_lines_where_the_terminal_ends():
+    for width in (80, 120):
+        told = CliRunner().invoke(app, ["inspect", "--help"], env={"COLUMNS": str(width)})
+        lines = [line.strip() for line in told.output.splitlines()]
+        start = next(k for k, line in enumerate(lines) if line.startswith("Reads web pages"))
+        end = lines.index("", start)
+        text = lines[start:end]
+        assert len(text) > 2
+        assert all(len(line) > width - 20 for line in text[:-1]), text
+
+
 def test_version_and_no_command(capsys):
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"hsa-geo {hsa_geo.__version__}\n"
@@ -76,9 +89,16 @@ def test_version_and_no_command(capsys):
     [
         (["inspec"], "No such command 'inspec'"),
         (["--inspect"], "(see `hsa-geo --help`)"),
-        (["inspect"], "Missing argument 'PATH...' (see `hsa-geo inspect --help`)"),
+        (["inspect"], "Missing argument 'PATH' (see `hsa-geo inspect --help`)"),
         (["inspect", "--nodes", "-1", "x"], "(see `hsa-geo inspect --help`)"),
-        (["inspect", "--as", "pdf", "x"], "'pdf'"),
+        (["inspect", "--as", "pdf", "x"], "Invalid value for '--as': 'pdf' is not one of 'html',"),
+        (["train", "x", "--attention", "x"], "Invalid value for '--attention': 'x' is not one of"),
+        (["train", "x", "--heads", "3"], "--channels 64 is no multiple of --heads 3"),
+        (["train", "x", "--seed", str(2**70)], "--seed"),
+        (["train", "x", "--validation", "nan"], "--validation"),
+        (["inspect", "x.json", "--punctuation"], "--punctuation is for text, not for json"),
+        (["inspect", "x.html", "--window", "4"], "--window is for sequence, not for html"),
+        (["inspect", "--as", "text", "--include-hidden", "x"], "is for html and site, not for"),
         (["inspect", "--jso", "x"], "--jso"),
     ],
 )
@@ -238,9 +258,57 @@ def test_completion_is_installed_into_bash(tmp_path):
         **CAPTURED,
     )
     assert told.stdout.splitlines() == [
-        *("train", "deep_set", "html text image json graph", "_hsa_geo_completion() {"),
+        *(
+            "train",
+            "deep_set",
+            "html text image json graph sequence video site",
+            "_hsa_geo_completion() {",
+        ),
     ], told.stderr
     assert (tmp_path / ".bash_completions" / "hsa-geo.sh").is_file()
+
+
+@pytest.mark.parametrize("name", ["bench", "inspect --as site"])
+def test_ctrl_c_while_something_is_computed(name, tmp_path, page):
+    """Nothing on stdout but whole records, nothing left on disk, at once."""
+    for number in range(600):
+        (tmp_path / f"{number:03}.html").write_text(PAGE * 50)
+    before = set(tmp_path.iterdir())
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    arguments = [*name.split(), "--json"]
+    if name == "bench":
+        arguments += ["--seconds", "60", "--leaves", "64"]
+    else:
+        arguments += [str(tmp_path)] * 30
+    process = command(*arguments, cwd=tmp_path, preexec_fn=heard)
+    if name == "bench":
+        process.stderr.readline()  # what it says before it measures
+    else:
+        process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert err.decode().splitlines()[-1] == "interrupted"
+    assert b"Traceback" not in err
+    assert all(json.loads(line) for line in out.splitlines())
+    assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("arguments", [["predict", "p.html"], ["explain", "p.html"]])
+def test_ctrl_c_while_modules_are_loaded(arguments, tmp_path, page):
+    page.rename(tmp_path / "p.html")
+    (tmp_path / "page-model").mkdir()
+    # A module that is imported for long.
+    (tmp_path / "torch.py").write_text("import time; open('here', 'w').close(); time.sleep(60)")
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    places = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    process = command(*arguments, cwd=tmp_path, environment=places, preexec_fn=heard)
+    while not (tmp_path / "here").exists() and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, b"", b"interrupted\n")
+    assert not (tmp_path / "report.html").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,20 @@ from __future__ import annotations
 import gc
 import json
 import os
+import subprocess
+import sys
 import weakref
+from pathlib import Path
 
 import pytest
 
+import hsa_geo
 from hsa_geo.builders import from_html
 from hsa_geo.cli import run, sources
 from hsa_geo.cli.inspect import measure
 from hsa_geo.ops import attention_cost, flat_cost
 
+ROOT = Path(hsa_geo.__file__).parents[1]
 PAGE = "<title>Library</title><p>Find a book. We open at ten.</p><form><input name=q></form>"
 
 
@@ -149,3 +154,118 @@ def test_other_endings(capsys, tmp_path):
     assert "--as" in capsys.readouterr().err
     assert run(["inspect", "--as", "html", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["leaves"] == 9
+
+
+def test_a_site_is_one_tree(capsys, pages):
+    (pages / "index.html").write_text("<p>See <a href=one.html>one</a> and <a href=two.html>two")
+    (pages / "notes.css").write_text("p {}")
+    assert run(["inspect", "--as", "site", str(pages), "--nodes", "2"]) == 0
+    told = capsys.readouterr()
+    size = sum(path.stat().st_size for path in pages.glob("*.html"))
+    lines = told.out.splitlines()
+    assert lines[0] == f"{pages}: site, 3 pages, 2 links, {size} bytes"
+    assert lines[2] == "site: GRAPH of 3, 22 leaves"
+    assert told.err == ""
+    assert run(["inspect", "--as", "site", str(pages), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [content[key] for key in ("kind", "pages", "links", "leaves")] == ["site", 3, 2, 22]
+
+
+def test_several_sites_and_what_is_none(capsys, pages, tmp_path):
+    (pages / "empty.html").touch()
+    (tmp_path / "nothing").mkdir()
+    places = [str(pages), str(pages / "one.html"), str(tmp_path / "nothing"), str(pages)]
+    assert run(["inspect", "--as", "site", *places]) == 1
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 3
+    assert told.err.count("warning: ") == 2  # of the page that shows nothing
+    assert "a site is a folder of pages" in told.err
+    assert "holds no .html or .htm file" in told.err
+    assert told.err.endswith("2 sites read, 2 could not be\n")
+
+
+def test_tables_beside_pages_are_left_out(capsys, pages):
+    (pages / "labels.csv").write_text("path,label\none.html,a\n")
+    (pages / "steps.csv").write_text("1,2\n3,4\n")
+    assert run(["inspect", str(pages)]) == 0
+    assert capsys.readouterr().err == "2 files read, 0 could not be\n"
+    assert run(["inspect", str(pages / "steps.csv")]) == 0
+    assert "sequence: SEQUENCE of 2, 2 leaves" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["empty.html", "binary.html", "blank.html", "late.html"])
+def test_a_bad_page_is_told_alike_by_all_commands(capsys, tmp_path, name):
+    """What reads one page says the same of it."""
+    from hsa_geo.nn import SubtreeClassifier
+    from hsa_geo.pages import PageClassifier, PageReader
+
+    content = {
+        "binary.html": b"\xde\xad\xbe\xef",
+        "blank.html": b" \n",
+        "late.html": b"<p hidden>x",
+    }
+    page, model = tmp_path / name, str(tmp_path / "m")
+    page.write_bytes(content.get(name, b""))
+    network = SubtreeClassifier(num_ids=2**14, num_classes=2, channels=8, heads=2)
+    PageClassifier(network, PageReader("page"), ["news", "shop"]).save(model)
+    told = []
+    for arguments in (["inspect"], ["predict", "-m", model], ["explain", "-m", model]):
+        assert run([arguments[0], str(page), *arguments[1:]]) == 1
+        told.append(capsys.readouterr().err)
+    assert told[0].startswith("error: ")
+    assert told == told[:1] * 3
+
+
+def measured(folder, **options):
+    """Seconds of the processor and the most memory, in KiB, of ``hsa-geo inspect``."""
+    code = (
+        "import resource, sys; from hsa_geo.cli import run; code = run(sys.argv[1:]);"
+        "used = resource.getrusage(resource.RUSAGE_SELF);"
+        "print(code, used.ru_utime + used.ru_stime, used.ru_maxrss, file=sys.stderr)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, "inspect", str(folder)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    code, seconds, memory = told.stderr.splitlines()[-1].split()
+    assert code == "0", told.stderr
+    return len(told.stdout.splitlines()) - 1, float(seconds), int(memory)
+
+
+def test_memory_and_time_of_1000_pages(tmp_path):
+    """Of trees or pages that were kept, 900 more would take some 200 MiB."""
+    page = "<title>Page</title>" + "<p>" + "<p>".join(f"word{k} and more" for k in range(300))
+    for count in (100, 1000):
+        (tmp_path / f"{count}").mkdir()
+        for number in range(count):
+            (tmp_path / f"{count}" / f"{number}.html").write_text(page)
+    few, _, small = measured(tmp_path / "100")
+    many, seconds, large = measured(tmp_path / "1000")
+    assert (few, many) == (100, 1000)
+    assert seconds < 20
+    assert large - small < 64 * 1024, (small, large)
+
+
+def test_a_line_comes_before_the_next_file_is_read(tmp_path):
+    """The second file is a pipe into which nothing is written until the first line is there."""
+    (tmp_path / "a.html").write_text(PAGE)
+    os.mkfifo(tmp_path / "b.html")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hsa_geo", "inspect", "--json", "a.html", "b.html"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert json.loads(process.stdout.readline())["path"] == "a.html"
+        with open(tmp_path / "b.html", "w") as pipe:
+            pipe.write(PAGE)
+        assert json.loads(process.stdout.readline())["path"] == "b.html"
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -58,6 +58,24 @@ def test_names_in_tables_that_are_no_utf_8(tmp_path):
     assert os.fsencode(find_labelled(path)[0].path.name) == b"caf\xe9.html"
 
 
+def test_labels_of_any_language(tmp_path):
+    """In UTF-8 and UTF-16, whatever wrote it; elsewhere a label that is not UTF-8 is an error."""
+    path = tmp_path / "pages.csv"
+    table = "path,label\r\nä.html,Bücher\r\nb.html,新聞\r\n"
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        path.write_bytes(table.encode(encoding))
+        assert found(path) == [("ä.html", "Bücher"), ("b.html", "新聞")]
+    path.write_bytes("a.html,Bücher\nb.html,Spiele\n".encode("latin-1"))
+    with pytest.raises(LabelError, match=r"line 1 .* b'B\\xfccher', which is not UTF-8: save"):
+        found(path)
+    path.write_bytes("a.html,a\nb.html,b\n".encode("utf-16-le"))
+    with pytest.raises(LabelError, match="not UTF-8"):
+        found(path)
+    path.write_bytes(table.encode("utf-16")[:-1])
+    with pytest.raises(LabelError, match="is no CSV file"):
+        found(path)
+
+
 @pytest.mark.parametrize(
     ("table", "says"),
     [
