@@ -72,6 +72,8 @@ def run_app(arguments: list[str]) -> int:
     try:
         with set_up():
             code = app(arguments, prog_name="hsa-geo", standalone_mode=False)
+        if code == INTERRUPTED:  # some versions of typer return it, others raise
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except OutputClosedError:
         return CLOSED

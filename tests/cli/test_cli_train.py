@@ -231,3 +231,84 @@ def test_a_blank_label_is_refused_at_once(web, capsys):
     assert run(["train", str(web / "pages.csv"), *SMALL, "--epochs", "1"]) == 1
     assert "give a path and a label" in capsys.readouterr().err
     assert not Path("page-model").exists()
+
+
+def test_pages_and_labels_in_other_encodings(tmp_path, monkeypatch, capsys):
+    """UTF-16, GBK and latin-1 pages, in a table of UTF-16 with umlauts."""
+    monkeypatch.chdir(tmp_path)
+    pages = {
+        "wide": "<p>Schöne Bücher über Käse".encode("utf-16"),
+        "chinese": "<meta charset=gb2312><p>今天的新聞很多".encode("gbk"),
+        "western": "<p>Schöne Bücher über Käse".encode("latin-1"),
+    }
+    rows = ["path,label"]
+    for name, content in pages.items():
+        for number in range(6):
+            Path(f"{name}{number}.html").write_bytes(content)
+            rows.append(f"{name}{number}.html,{'新聞' if name == 'chinese' else 'Bücher'}")
+    Path("pages.csv").write_text("\n".join(rows), encoding="utf-16")
+    assert run(["train", "pages.csv", *SMALL, "--epochs", "6", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["labels"] == ["Bücher", "新聞"]
+    assert "warning" not in told.err
+    for name in pages:
+        assert run(["predict", f"{name}0.html", "--json"]) == 0
+        label = json.loads(capsys.readouterr().out)["labels"]
+        assert label == ["新聞" if name == "chinese" else "Bücher"]
+    # The same letters in two encodings are the same words.
+    reader = PageReader("page")
+    wide, western = (reader(pages[name]).text_x.tolist() for name in ("wide", "western"))
+    assert wide == western
+
+
+def test_a_table_whose_labels_are_no_utf_8(web, capsys):
+    table = "shop/deeper/1.html,Bücher\nnews/deeper/1.html,Spiele\n"
+    (web / "pages.csv").write_bytes(table.encode("latin-1"))
+    assert run(["train", str(web / "pages.csv"), *SMALL]) == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "which is not UTF-8: save the table as UTF-8" in told
+    assert not Path("page-model").exists()
+
+
+def test_ctrl_c_while_pages_are_read_leaves_nothing(web, tmp_path):
+    """A page that is a pipe is waited for."""
+    os.mkfifo(web / "pipe.html")
+    (web / "pages.csv").write_text("pipe.html,shop\nnews/deeper/1.html,news\n")
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hsa_geo", "train", str(web / "pages.csv"), *SMALL],
+        env={**os.environ, "PYTHONPATH": str(Path(hsa_geo.__file__).parents[1])},
+        preexec_fn=heard,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    pipe = os.open(web / "pipe.html", os.O_WRONLY)  # as soon as the other end is open
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    os.close(pipe)
+    assert (process.returncode, out, err) == (130, b"", b"interrupted\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["web"]
+
+
+def test_every_command_speaks_json(web, capsys):
+    """One object a line on stdout, whatever goes wrong meanwhile."""
+    page = str(web / "shop" / "deeper" / "1.html")
+    (web / "empty.html").touch()
+    quick = ["--seconds", "0", "--leaves", "4", "--leaves", "8"]
+    for arguments, code, lines in (
+        (["train", str(web), *SMALL, "--epochs", "1"], 0, 1),
+        (["inspect", page], 0, 1),
+        (["inspect", str(web)], 1, 25),
+        (["inspect", str(web), "--as", "site"], 0, 1),
+        (["predict", page], 0, 1),
+        (["predict", str(web), "missing.html"], 1, 26),
+        (["explain", page], 0, 1),
+        (["bench", *quick], 0, 2),
+    ):
+        assert run([*arguments, "--json"]) == code
+        out = capsys.readouterr().out
+        records = [json.loads(line) for line in out.splitlines()]
+        assert len(records) == lines, arguments
+        assert out.endswith("\n")
+        assert all(isinstance(record, dict) for record in records)
