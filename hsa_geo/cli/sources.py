@@ -162,7 +162,7 @@ def read_site(folder: Path, reading: Reading | None = None) -> Any:
         ...     _ = Path(folder, "index.html").write_text("<p>See <a href=news.html>the news</a>.")
         ...     _ = Path(folder, "news.html").write_text("<p>We moved.")
         ...     read_site(Path(folder)).tree_link.tolist()
-        [[5], [6]]
+        [[6], [7]]
     """
     from hsa_geo.builders import from_site
 

@@ -70,7 +70,7 @@ def test_what_is_wrong_is_one_line_and_leaves_no_file(place, capsys):  # noqa: F
     (place / "empty.html").touch()
     for arguments, code, says in (
         (["missing.html"], 1, "No such file"),
-        (["empty.html"], 1, "the page shows nothing"),
+        (["empty.html"], 1, "'empty.html' is empty"),
         (["page.html", "--out", "page.html"], 2, "is the page itself"),
         (["page.html", "--form", "1"], 2, "whole pages"),
         (["page.html", "--out", "no/folder.html"], 1, "No such file"),

@@ -71,7 +71,7 @@ def test_a_folder_streams_and_goes_on(place, capsys):
     assert [line.split() for line in told.out.splitlines()] == [
         ["1.000", "shop", f"pages/{name}"] for name in ("a.html", "b.html")
     ]
-    assert told.err.startswith("error: pages/empty.html: the page shows nothing")
+    assert told.err.startswith("error: pages/empty.html: 'empty.html' is empty")
     assert told.err.endswith("2 pages read, 1 could not be\n")
     assert run(["predict", "pages", "--json", "--all"]) == 1
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
