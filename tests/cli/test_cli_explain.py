@@ -73,7 +73,7 @@ def test_what_is_wrong_is_one_line_and_leaves_no_file(place, capsys):  # noqa: F
         (["empty.html"], 1, "'empty.html' is empty"),
         (["page.html", "--out", "page.html"], 2, "is the page itself"),
         (["page.html", "--form", "1"], 2, "whole pages"),
-        (["page.html", "--out", "no/folder.html"], 1, "No such file"),
+        (["page.html", "--out", "no/folder.html"], 1, "needs a folder, make it first"),
         (["page.html", "--out", "page-model"], 1, ""),
     ):
         assert run(["explain", *arguments]) == code
