@@ -13,7 +13,7 @@ from torch_geometric.graphgym.loader import load_pyg
 
 from hsa_geo.data import SignalTree
 from hsa_geo.datasets.in_memory import TreesInMemory
-from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.errors import BuilderError, ShapeError, UnsupportedError
 from hsa_geo.transforms import AttributeHierarchy, CommunityHierarchy
 
 __all__ = ["load_trees"]
@@ -43,8 +43,11 @@ def load_trees(format: str, name: str, dataset_dir: str) -> TreesInMemory | None
     Raises:
         UnsupportedError: If ``hsa.hierarchy`` or ``dataset.task`` is unknown, or it is ``"none"``
             and the dataset holds plain graphs.
-        ShapeError: If ``dataset.split`` does not hold three positive shares of at most 1 together,
-            or leaves a set without a graph or node.
+        BuilderError: If an attribute that ``hsa.attributes`` names is missing in a graph.
+        MixedKeysError: If graphs do not have the same attributes.
+        ShapeError: If an attribute has another width in some graph; if ``dataset.split`` does not
+            hold three positive shares of at most 1 together, or leaves a set without a graph or
+            node.
 
     Example:
         >>> from torch_geometric.datasets import KarateClub
@@ -62,7 +65,13 @@ def load_trees(format: str, name: str, dataset_dir: str) -> TreesInMemory | None
     make = register.dataset_dict.get(name)
     graphs = make(dataset_dir) if make is not None else load_pyg(name, dataset_dir)
     attach = _hierarchy()
-    trees = [attach(graph) for graph in graphs]
+    trees = []
+    for number, graph in enumerate(graphs):
+        try:
+            trees.append(attach(graph))
+        except BuilderError as error:
+            raise BuilderError(f"graph {number} of the dataset {name!r}: {error}") from error
+    _check_sizes(trees, name)
     if cfg.dataset.task == "node":
         for tree in trees:
             _add_masks(tree)
@@ -78,6 +87,26 @@ def load_trees(format: str, name: str, dataset_dir: str) -> TreesInMemory | None
         for part, rows in zip(SETS, _drawn(len(trees), "graphs")):
             dataset._data[f"{part}_graph_index"] = rows
     return dataset
+
+
+def _check_sizes(trees: list[SignalTree], name: str) -> None:
+    """Refuse attributes that differ in more than their number of rows, which PyG cannot stack."""
+    for key, value in trees[0].to_dict().items() if trees else ():
+        if not isinstance(value, Tensor) or value.dim() < 2:
+            continue
+        rows = trees[0].__cat_dim__(key, value) % value.dim()
+        shape = (*value.shape[:rows], *value.shape[rows + 1 :])
+        for number, tree in enumerate(trees):
+            other = tree.to_dict().get(key)
+            if isinstance(other, Tensor) and (
+                other.dim() != value.dim()
+                or (*other.shape[:rows], *other.shape[rows + 1 :]) != shape
+            ):
+                raise ShapeError(
+                    f"'{key}' has the shape {list(other.shape)} in graph {number} of the dataset "
+                    f"{name!r}, but {list(value.shape)} in graph 0: give all graphs the same "
+                    "features."
+                )
 
 
 def _hierarchy() -> Callable[[Any], SignalTree]:

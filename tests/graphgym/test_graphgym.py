@@ -27,7 +27,7 @@ from torch_geometric.graphgym.train import GraphGymDataModule
 
 import hsa_geo.graphgym as gym
 from hsa_geo.data import SignalTree
-from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.errors import BuilderError, MixedKeysError, ShapeError, UnsupportedError
 from hsa_geo.nn import HSAConv, HSAEncoder
 
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
@@ -230,3 +230,56 @@ def test_widths_readouts_and_graphs_that_do_not_fit():
     model = create_model(to_device=False, dim_in=2, dim_out=2)
     with pytest.raises(UnsupportedError, match=r"set dataset\.format: HSA"):
         model(Batch.from_data_list([graph(0)]))
+
+
+def other(**more: object) -> Data:
+    """A graph with a loop, a double edge, a label that is not 0, and what is added."""
+    one = graph(0, 1)
+    one.edge_index = torch.cat([one.edge_index, torch.tensor([[0, 0, 2], [1, 0, 2]])], dim=1)
+    one.y = torch.tensor([7])
+    for key, value in more.items():
+        one[key] = value
+    return one
+
+
+def test_graphs_as_they_come(tmp_path):
+    """Loops and parallel edges stay, an attribute of nodes may be called as one of edges, values
+    that group nodes need not count from 0."""
+    edges = other().edge_index.size(1)
+    floor = torch.tensor([7, -3, 7, 7, -3, 9])
+    graphs = [other(floor=floor, edge_floor=torch.arange(edges)) for _ in range(10)]
+    use(graphs, tmp_path, **{"hsa.hierarchy": "attributes", "hsa.attributes": ["floor"]})
+    trees = gym.load_trees("HSA", "here", str(tmp_path))
+    assert len(trees) == 10
+    for tree in trees:
+        assert torch.equal(tree.edge_index, other().edge_index)
+        assert torch.equal(tree.floor, floor)
+        assert torch.equal(tree.edge_floor, torch.arange(edges))
+        assert tree.y.tolist() == [7]
+        parent = dict(zip(tree.tree_index[1].tolist(), tree.tree_index[0].tolist()))
+        assert parent[0] == parent[2] == parent[3] != parent[1] == parent[4]
+
+
+@pytest.mark.parametrize(
+    ("more", "options", "error", "says"),
+    [
+        ({"floor": torch.zeros(6)}, {}, MixedKeysError, "'floor'"),
+        (
+            {"x": torch.zeros(6, 5)},
+            {},
+            ShapeError,
+            r"'x' has the shape \[6, 5\] in graph 4 of the dataset 'here', but \[6, 2\] in graph 0",
+        ),
+        (
+            {},
+            {"hsa.hierarchy": "attributes", "hsa.attributes": ["floor"]},
+            BuilderError,
+            "graph 0 of the dataset 'here': 'floor' is missing",
+        ),
+    ],
+    ids=["mixed", "wide", "missing"],
+)
+def test_graphs_that_do_not_fit_together(tmp_path, more, options, error, says):
+    use([*(other() for _ in range(4)), other(**more), other()], tmp_path, **options)
+    with pytest.raises(error, match=says):
+        gym.load_trees("HSA", "here", str(tmp_path))
