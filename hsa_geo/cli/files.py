@@ -49,10 +49,12 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
     """A file's bytes.
 
     Raises:
-        BuilderError: If there are none.
+        BuilderError: If there are none, or ``path`` is a folder.
         LimitError: If there are more than ``limit``.
         OSError: If it cannot be read.
     """
+    if path.is_dir():
+        raise BuilderError(f"'{path}' is a folder: name a file, such as one in it.")
     with open(path, "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:

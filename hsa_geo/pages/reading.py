@@ -151,7 +151,24 @@ class PageReader:
             >>> PageReader("form").named("<form>Find <input name=q></form>").tree_name
             ['Find', 'input[text] q', 'form', 'html']
         """
-        whole = self.whole(source, charset)
+        return self.named_of(self.whole(source, charset))
+
+    def named_of(self, whole: SignalTree) -> SignalTree:
+        """The same of a tree that :meth:`whole` made, which is left as it is.
+
+        Args:
+            whole: The tree.
+
+        Returns:
+            As :meth:`named`.
+
+        Example:
+            >>> reader = PageReader("form")
+            >>> whole = reader.whole("<p>One two</p>" * 9 + "<form><input name=q></form>")
+            >>> whole.num_leaves, reader.named_of(whole).num_leaves
+            (19, 9)
+        """
+        whole = whole.clone()
         whole.leaf_number = torch.arange(whole.num_leaves)
         tree = self.reduce(whole)
         shown = whole.restrict(tree.leaf_number)  # the same leaves in the same order

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
 import subprocess
 import sys
 
+import pytest
 from test_cli_app import ROOT, command
 from test_cli_predict import PAGE, place, saved  # noqa: F401
 
@@ -53,6 +56,11 @@ def test_forms(place, capsys):  # noqa: F811
         texts.append((place / "report.html").read_text(encoding="utf-8"))
         assert content["form"] == int(more[1]) if more else content["form"] in (1, 2)
         assert "(none of these)" in content["outputs"]
+        other = {1: 2, 2: 1}[content["form"]]
+        assert f"Form {content['form']} of 2 is explained" in content["remarks"][0]
+        assert f": {other} {content['forms'][other - 1]['label']} (" in content["remarks"][0]
+        assert content["remarks"][0] in html.unescape(texts[-1])
+        assert "pictures it does not see" in texts[-1]
     assert "for the part" in texts[1]
     assert "form: Find input[text] q" in texts[1]
     assert texts[1] != texts[2]
@@ -71,6 +79,7 @@ def test_what_is_wrong_is_one_line_and_leaves_no_file(place, capsys):  # noqa: F
     for arguments, code, says in (
         (["missing.html"], 1, "No such file"),
         (["empty.html"], 1, "'empty.html' is empty"),
+        (["page-model"], 1, "'page-model' is a folder: name a file"),
         (["page.html", "--out", "page.html"], 2, "is the page itself"),
         (["page.html", "--form", "1"], 2, "whole pages"),
         (["page.html", "--out", "no/folder.html"], 1, "needs a folder, make it first"),
@@ -117,3 +126,55 @@ def test_models_that_cannot_be_explained_are_an_error(place, monkeypatch, capsys
     monkeypatch.setattr("hsa_geo.explain.write_report", refuse)
     assert run(["explain", "page.html"]) == 1
     assert capsys.readouterr().err == "error: not this one: give another.\n"
+
+
+def test_how_much_of_the_page_is_read(place, capsys):  # noqa: F811
+    saved(place / "m", "form", ("login", "search"))
+    (place / "long.html").write_text(
+        "<p>One two three</p>" * 99 + "<form>Find <input name=q></form>"
+    )
+    assert run(["explain", "long.html", "-m", "m"]) == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines()[1].startswith("long.html, form 1 of 1: search")
+    assert "note: The model reads 10 of the page's 299 words and controls" in told.err
+    assert "The model reads 10 of the page" in (place / "report.html").read_text(encoding="utf-8")
+
+
+ENCODED = {
+    "wide": "<p>Schöne Bücher über Käse".encode("utf-16"),
+    "chinese": "<meta charset=gb2312><p>今天的新聞很多".encode("gbk"),
+    "latin": "<meta charset=latin-1><p>Schöne Bücher über Käse".encode("latin-1"),
+    "deep": b"<div>" * 1100 + b"deep words" + b"</div>" * 1100,
+    "scripted": b"<script>alert('bad')</script><p>good words<noscript>none</noscript>",
+}
+WORDS = {"wide": "Bücher", "chinese": "新聞", "latin": "Käse", "deep": "deep", "scripted": "good"}
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_odd_pages_are_predicted_and_explained(place, capsys, name):  # noqa: F811
+    saved(place / "page-model")
+    (place / "odd.html").write_bytes(ENCODED[name])
+    assert run(["predict", "odd.html", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["labels"] == ["shop"]
+    assert run(["explain", "odd.html", "--json"]) == 0
+    capsys.readouterr()
+    text = (place / "report.html").read_text(encoding="utf-8")
+    shown = re.findall(
+        r"<i[^>]*>([^<]*)</i>", text.partition('id="page"')[2].partition("</section>")[0]
+    )
+    assert WORDS[name] in "".join(shown) if name == "chinese" else WORDS[name] in shown
+    assert not {"bad", "alert", "none"} & set(shown)
+
+
+@pytest.mark.parametrize(
+    "data", [b" \n", b"\0\0", b"<!-- only a comment -->", b"<script>x</script>"]
+)
+def test_pages_with_nothing_in_them(place, capsys, data):  # noqa: F811
+    saved(place / "page-model")
+    (place / "odd.html").write_bytes(data)
+    for name in ("predict", "explain"):
+        assert run([name, "odd.html"]) == 1
+        err = capsys.readouterr().err
+        assert err.startswith("error: ")
+        assert len(err.splitlines()) == 1
+    assert not (place / "report.html").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from hsa_geo.errors import LimitError, UnsupportedError
 from hsa_geo.explain.report.blocks import block_shares, group_matrices, top_blocks
 from hsa_geo.explain.report.document import document, packed, table_html
 from hsa_geo.explain.report.outline import Outline
-from hsa_geo.explain.report.reading import as_text, escaped, names_of, read
+from hsa_geo.explain.report.reading import as_text, escaped, names_of, read, signed
 from hsa_geo.explain.rollout import attention_rollout
 from hsa_geo.explain.scores import LeafScores
 from hsa_geo.explain.watch import Run, answer, evaluating, layer_weights, watched
@@ -55,6 +56,7 @@ class Contents:
         scores: Explanations of the largest, in this order.
         multi_label: Whether each output is answered for itself.
         node: Id of the node that is answered for. (default: the root)
+        remarks: Sentences about the source. (default: none)
 
     Example:
         >>> tree = SignalTree.from_parents([2, 2, -1])
@@ -71,7 +73,9 @@ class Contents:
         scores: list[LeafScores],
         multi_label: bool,
         node: int | None = None,
+        remarks: Sequence[str] = (),
     ) -> None:
+        self.remarks = remarks
         self.tree, self.labels, self.out, self.scores = tree, labels, out, scores
         self.multi_label, self.node = multi_label, node
         self.outline, self.names = Outline.of(tree), names_of(tree)
@@ -171,6 +175,7 @@ class Contents:
             title,
             data,
             summary=self._summary(),
+            remarks="".join(f'<p class="note">{escaped(remark)}</p>' for remark in self.remarks),
             answers=self._answers(),
             cost=self._cost(),
             views="".join(
@@ -219,6 +224,7 @@ class Contents:
         alone = self.multi_label or len(self.out) == 1  # of one answer, softmax is always 1
         chance = self.out.sigmoid() if alone else self.out.softmax(0)
         known = {one.target: one for one in self.scores}
+        top = float(self.out.abs().max())
         rows: list[list[Any]] = []
         for k in torch.argsort(self.out, descending=True, stable=True).tolist()[:20]:
             base = known[k].baseline if k in known else None
@@ -226,12 +232,16 @@ class Contents:
                 [
                     self.labels[k],
                     f"{100 * float(chance[k]):.1f} %",
-                    float(self.out[k]),
-                    "" if base is None else float(base),
+                    signed(float(self.out[k]), top),
+                    "" if base is None else signed(float(base), top),
                 ]
             )
         kind = "sigmoid" if alone else "softmax"
-        return table_html(["label", kind, "output", "output if no leaf said anything"], rows)
+        table = table_html(["label", kind, "output", "output if all were blank"], rows)
+        return (
+            f'{table}<p class="note">The last column is the output for a tree of the same shape '
+            "whose leaves say nothing; what they add is the difference.</p>"
+        )
 
     def _cost(self) -> str:
         if not self.cost:
@@ -261,8 +271,12 @@ class Contents:
         out = []
         for one, nodes in zip(scores, parts):
             label = self.labels[one.target or 0]
+            top = float(one.node.abs().max())
             rows: list[list[Any]] = [
-                [(excerpt(self.tree, node), int(self.outline.place[node])), float(one.node[node])]
+                [
+                    (excerpt(self.tree, node), int(self.outline.place[node])),
+                    signed(float(one.node[node]), top),
+                ]
                 for node in nodes
             ]
             table = table_html(["part", "adds"], rows) if rows else "<p>Nothing adds to it.</p>"

@@ -98,14 +98,15 @@ def document(title: str, data: dict[str, Any], **parts: str) -> str:
     Args:
         title: Its title, any text.
         data: What the script reads.
-        **parts: HTML of ``summary``, ``answers``, ``cost``, ``views``, ``page``, ``attention``,
-            ``parts`` and ``notes``.
+        **parts: HTML of ``summary``, ``remarks``, ``answers``, ``cost``, ``views``, ``page``,
+            ``attention``, ``parts`` and ``notes``.
 
     Returns:
         HTML.
 
     Example:
-        >>> names = ("summary", "answers", "cost", "views", "page", "attention", "parts", "notes")
+        >>> names = ["summary", "remarks", "answers", "cost", "views", "page"]
+        >>> names += ["attention", "parts", "notes"]
         >>> "<title>&lt;x&gt;</title>" in document("<x>", {}, **dict.fromkeys(names, ""))
         True
     """

@@ -30,7 +30,11 @@
     return e.tagName === "I" ? e.textContent : `patch ${nameOf[a]}`;
   };
   const amount = (a) => (views[view].sums[a] / 32767) * views[view].top;
-  const written = (x) => (x > 0 ? "+" : "") + (Math.abs(x) < 1e-12 ? "0" : x.toPrecision(2));
+  const digits = () => Math.max(0, Math.min(9, 2 - Math.floor(Math.log10(views[view].top))));
+  const written = (x) => {
+    const text = Math.abs(x).toFixed(digits());
+    return (+text ? (x > 0 ? "+" : "−") : "") + text;
+  };
 
   // Shading ////////////////////////////////////////////////////////////////
   const css = getComputedStyle(document.documentElement);

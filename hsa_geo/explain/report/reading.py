@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from hsa_geo.data import Domain, SignalTree
 from hsa_geo.explain.report.outline import Outline
 from hsa_geo.explain.report.png import data_uri, shrink
 
-__all__ = ["Picture", "Reading", "names_of", "pictures_of", "read"]
+__all__ = ["Picture", "Reading", "names_of", "pictures_of", "read", "signed"]
 
 #: Longest name of a node or leaf that is shown.
 MAX_NAME = 200
@@ -286,3 +287,22 @@ def as_text(value: Any) -> str:
         ('0.123', '1,234,567')
     """
     return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+
+
+def signed(value: float, top: float) -> str:
+    """A number of a column, with its sign and as many digits as its largest needs for three.
+
+    Args:
+        value: The number.
+        top: The largest size of any in the column.
+
+    Returns:
+        Text.
+
+    Example:
+        >>> signed(5.912, 5.912), signed(-0.36, 5.912), signed(0.0001, 5.912), signed(0.0, 0.0)
+        ('+5.91', '−0.36', '0.00', '0.00')
+    """
+    digits = 2 - math.floor(math.log10(top)) if 0 < top < math.inf else 2
+    text = f"{abs(value):.{min(max(digits, 0), 9)}f}"
+    return text if not float(text) else f"{'+' if value > 0 else '−'}{text}"

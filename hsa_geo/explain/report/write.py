@@ -60,6 +60,7 @@ def write_report(
     labels: Sequence[str] | None = None,
     node: int | None = None,
     title: str = "Explanation",
+    remarks: Sequence[str] = (),
     multi_label: bool = False,
     method: str = "integrated_gradients",
     steps: int = 32,
@@ -84,6 +85,7 @@ def write_report(
         labels: Names of the outputs. (default: their numbers)
         node: Id of the subtree whose answer is explained. (default: the root)
         title: Title of the page. (default: ``"Explanation"``)
+        remarks: Sentences about the source, shown below the title. (default: none)
         multi_label: Outputs are answered for themselves, by a sigmoid each; otherwise they share
             one softmax. (default: :obj:`False`)
         method, steps, max_steps: As in :func:`attribute_leaves`.
@@ -123,7 +125,7 @@ def write_report(
     options: dict[str, Any] = {"method": method, "steps": steps, "max_steps": max_steps}
     explained = order[: _DETAILS[0][0]]
     scores = attribute_leaves(model, tree, target=explained, node=node, run=run, **options)
-    contents = Contents(tree, labels, out, scores, multi_label, node)
+    contents = Contents(tree, labels, out, scores, multi_label, node, list(map(str, remarks)))
     contents.look(model, run)
     for detail in _DETAILS:
         page = contents.page(title, detail)

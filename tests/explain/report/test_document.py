@@ -14,7 +14,7 @@ import pytest
 from hsa_geo.explain.report.document import document, json_text, packed, table_html
 
 PARTS = dict.fromkeys(
-    ("summary", "answers", "cost", "views", "page", "attention", "parts", "notes"), ""
+    ("summary", "remarks", "answers", "cost", "views", "page", "attention", "parts", "notes"), ""
 )
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from explain_cases import classifier
 from test_rollout import tree_of
 from torch_geometric.data import Batch
 
+from hsa_geo.builders import from_html
 from hsa_geo.data import SignalTree
 from hsa_geo.errors import LimitError, NonFiniteError, ShapeError, UnsupportedError
-from hsa_geo.explain import write_report
+from hsa_geo.explain import attention_rollout, attribute_leaves, write_report
+from hsa_geo.nn import HSAConv, SignalClassifier, TokenEncoder, subtree_mean
 
 
 def test_a_file_of_the_size_that_is_told(tmp_path):
@@ -93,3 +97,59 @@ def test_the_answer_for_a_part(tmp_path):
     assert "for the part <button" in report.path.read_text(encoding="utf-8")
     with pytest.raises(ShapeError, match="node=-1"):
         write_report(tmp_path / "r.html", model, tree, node=-1)
+
+
+def test_remarks_are_text(tmp_path):
+    write_report(tmp_path / "r.html", classifier(), tree_of(), remarks=["<b>one</b>", "two"])
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert '<p class="note">&lt;b&gt;one&lt;/b&gt;</p><p class="note">two</p>' in text
+
+
+def test_columns_have_one_number_of_digits(tmp_path):
+    write_report(tmp_path / "r.html", classifier(), tree_of())
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    answers = text.partition('id="labels"')[2].partition("</section>")[0]
+    cells = re.findall(r"<td>([+−]?\d+\.(\d+))</td>", answers)
+    assert len(cells) >= 4
+    assert len({digits for _, digits in [(a, len(b)) for a, b in cells]}) == 1
+
+
+@pytest.mark.parametrize("shape", ["chain of leaves", "chain of one leaf"])
+def test_thousands_of_levels(tmp_path, shape):
+    n = 2500
+    if shape == "chain of leaves":  # a leaf at every level
+        parents = [n + k for k in range(n)] + [n + k - 1 if k else -1 for k in range(n)]
+    else:
+        parents = [*range(1, 5001), -1]
+    leaves = n if shape == "chain of leaves" else 1
+    tree = SignalTree.from_parents(parents, x=torch.randn(leaves, 8))
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.lin = HSAConv(8, 4, heads=2), torch.nn.Linear(8, 2)
+
+        def forward(self, tree):
+            return self.lin(subtree_mean(self.conv(tree.x, tree), tree))
+
+    model = Model()
+    assert float(attention_rollout(model, tree).leaf.sum()) == pytest.approx(1, abs=1e-4)
+    assert attribute_leaves(model, tree).leaf.shape == (leaves,)
+    assert write_report(tmp_path / "r.html", model, tree).size < 1_000_000
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(tmp_path, dtype):
+    page = from_html("<h1>Log in</h1><form>Name <input name=user></form>")
+    torch.manual_seed(0)
+    model = SignalClassifier({"text": TokenEncoder(2**14, 16)}, 2, channels=16).eval()
+    expected = attribute_leaves(model, page, target=0)
+    half = model.to(dtype)
+    found = attribute_leaves(half, page, target=0)
+    size = float(expected.leaf.abs().sum())
+    assert float((found.leaf - expected.leaf).abs().sum()) < 0.1 * size
+    assert abs(found.gap) < 0.05 * size
+    assert float(attention_rollout(half, page).leaf.sum()) == pytest.approx(1, abs=1e-3)
+    report = write_report(tmp_path / "r.html", half, page)
+    assert report.notes == []
+    assert len(report.scores) == 2
