@@ -25,7 +25,8 @@ from torch import Tensor
 
 from hsa_geo._files import disk_is_full, replacing, write_text
 from hsa_geo._memory import separate
-from hsa_geo.errors import CheckpointError, DiskFullError, HSAWarning
+from hsa_geo.errors import CheckpointError, DiskFullError, HSAWarning, ShapeError
+from hsa_geo.training.numbers import folder_path, whole_number
 
 __all__ = ["Checkpoints", "fingerprint"]
 
@@ -35,11 +36,16 @@ FORMAT = "hsa_geo.checkpoint"
 SCHEMA = 1
 #: Checkpoints that are kept.
 KEPT = 2
+#: The largest step, by the digits of a file's name.
+LAST = 10**9 - 1
 _NAME = re.compile(r"checkpoint-(\d{9})\.json")
 #: All files that are made here; those with a dot are of a process that was killed.
 _OURS = re.compile(r"checkpoint-\d{9}\.(json|safetensors)|\.checkpoint-\d{9}\.\w+\.part")
 #: What it means that something cannot be written: the disk, or what is to be written.
-_UNWRITTEN = (OSError, safetensors.SafetensorError, ValueError, TypeError, KeyError)
+_UNWRITTEN = (
+    *(OSError, safetensors.SafetensorError),
+    *(ValueError, TypeError, KeyError, AttributeError),
+)
 
 
 class Checkpoints:
@@ -47,6 +53,9 @@ class Checkpoints:
 
     Args:
         folder: Where; made when the first is written.
+
+    Raises:
+        PathError: If that is no path.
 
     Example:
         >>> import tempfile
@@ -60,7 +69,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+        self.folder = folder_path(folder)
 
     def steps(self) -> list[int]:
         """Steps of the checkpoints that are there, increasing; they are not looked into."""
@@ -80,6 +89,7 @@ class Checkpoints:
         Raises:
             DiskFullError: If there is no room; the checkpoints before are still whole.
             CheckpointError: If it cannot be written for another reason.
+            ShapeError: If ``step`` is no whole number from 0 to 999,999,999.
         """
         weights, note = self._paths(step)
         try:
@@ -156,6 +166,7 @@ class Checkpoints:
 
         Raises:
             CheckpointError: If it is damaged or of another version; the message says which file.
+            ShapeError: If ``step`` is no whole number from 0 to 999,999,999.
 
         Example:
             >>> Checkpoints("nowhere").read(3)
@@ -190,6 +201,8 @@ class Checkpoints:
             raise CheckpointError(f"'{weights}' is damaged ({error}).") from error
 
     def _paths(self, step: int) -> tuple[Path, Path]:
+        if whole_number("step", step, 0) > LAST:
+            raise ShapeError(f"step={step} is more than {LAST}: give another number.")
         stem = self.folder / f"checkpoint-{step:09d}"
         return stem.with_suffix(".safetensors"), stem.with_suffix(".json")
 

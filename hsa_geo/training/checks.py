@@ -13,7 +13,7 @@ from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import HSAError, LabelError, MixedKeysError, ShapeError, UnsupportedError
 from hsa_geo.training.options import Options
 
-__all__ = ["blamed_on_labels", "check_arguments", "check_labels", "check_trees"]
+__all__ = ["blamed_on_labels", "check_arguments", "check_classes", "check_labels", "check_trees"]
 
 
 def check_arguments(model: Any, loss: Any, metric: Any, options: Any) -> None:
@@ -120,6 +120,29 @@ def check_labels(batch: Any, what: str) -> Tensor:
     if not isinstance(y, Tensor):
         raise LabelError(f"{what} needs labels, but {_labels(batch)}: {_REMEDY}.")
     return y
+
+
+def check_classes(y: Tensor, classes: int) -> None:
+    """Refuse labels that none of the outputs is for, of which none could ever be right.
+
+    Args:
+        y: The labels.
+        classes: Number of outputs.
+
+    Raises:
+        LabelError: If one is not a whole number from 0 to ``classes`` - 1.
+
+    Example:
+        >>> check_classes(torch.tensor([0, 1]), 2)
+    """
+    if y.is_floating_point() or y.is_complex():
+        raise LabelError(f"accuracy needs labels, but y is {y.dtype}: {_REMEDY}.")
+    bad = y[(y < 0) | (y >= classes)]
+    if bad.numel():
+        raise LabelError(
+            f"accuracy met the label {int(bad[0])}, which is none of the {classes} outputs: give "
+            f"classes from 0 to {classes - 1}."
+        )
 
 
 @contextlib.contextmanager

@@ -137,7 +137,12 @@ def connected(device: str = "auto") -> Iterator[World]:
     local = int(os.environ.get("LOCAL_RANK", 0))
     if device == "auto":
         device = f"cuda:{local}" if torch.cuda.is_available() else "cpu"
-    place = torch.device(device)
+    try:
+        place = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise UnsupportedError(
+            f"device={device!r:.60} is no device: use 'auto', 'cpu' or 'cuda'."
+        ) from None
     if place.type == "cuda" and not torch.cuda.is_available():
         raise UnsupportedError(f"device={device!r}, but there is no CUDA device: use 'cpu'.")
     if place.type == "cuda" and place.index is None:

@@ -11,11 +11,12 @@ from typing import Any
 from torch import nn
 
 from hsa_geo.errors import ShapeError, UnsupportedError
-from hsa_geo.training.checks import check_arguments, check_labels, check_trees
+from hsa_geo.training.checks import check_arguments, check_classes, check_labels, check_trees
 from hsa_geo.training.compiling import compiling_told
 from hsa_geo.training.distributed import connected
 from hsa_geo.training.logs import Bar, Log
 from hsa_geo.training.memory import reset_peak_memory
+from hsa_geo.training.numbers import folder_path
 from hsa_geo.training.optimizer import trained_parameters
 from hsa_geo.training.options import Options
 from hsa_geo.training.run import Run
@@ -65,7 +66,7 @@ def accuracy(model: nn.Module, batches: Any) -> float:
         From 0 to 1.
 
     Raises:
-        LabelError: If there is no ``y``.
+        LabelError: If there is no ``y``, or it holds no class of the outputs.
         ShapeError: If ``y`` is no class for each output.
 
     Example:
@@ -84,6 +85,7 @@ def accuracy(model: nn.Module, batches: Any) -> float:
                 f"accuracy compares outputs {list(output.shape)} with y {list(batch.y.shape)}: "
                 "give one class for each, or a metric of your own."
             )
+        check_classes(batch.y, output.size(-1))
         right += int((output.argmax(-1) == batch.y).sum())
         total += batch.y.numel()
     return right / max(total, 1)
@@ -138,6 +140,7 @@ def fit(
             another width, ``loss`` does not give a loss per item, or ``metric`` no number.
         MixedKeysError: If trees lack an attribute that others have.
         LabelError: If the trees have no labels where they are needed, or others than the outputs.
+        PathError: If ``folder`` is no path.
         UnsupportedError: If an argument would have no effect, or the model has tensors that cannot
             be trained or kept: sparse ones or their gradients, expanded or complex ones.
 
@@ -160,13 +163,13 @@ def fit(
         (True, 3, 8)
     """
     options = Options() if options is None else options
-    place = None if folder is None else Path(folder)
+    place = None if folder is None else folder_path(folder)
     check_arguments(model, loss, metric, options)
     with random_state_kept():
         first = check_trees("train", train)
         if validation is not None:
             check_trees("validation", validation, first)
-    _check_arguments(options, validation, metric, place, resume)
+    _check_arguments(options, validation, metric, place, resume, log)
     with connected(options.device) as world, random_state_kept(world.device):
         reset_peak_memory(world.device)
         model.to(world.device)
@@ -204,11 +207,15 @@ def _check_arguments(
     metric: Metric | None,
     folder: Path | None,
     resume: bool,
+    log: bool,
 ) -> None:
     if validation is None and (metric is not None or options.patience is not None):
         raise UnsupportedError("metric and patience need validation trees: give some.")
     if validation is not None and not len(validation):
         raise ShapeError("validation holds no tree: give some, or None.")
+    for name, switch in (("resume", resume), ("log", log)):
+        if not isinstance(switch, bool):
+            raise UnsupportedError(f"{name}={switch!r:.60} is neither True nor False: give one.")
     for name, given in (
         ("resume", resume),
         ("tensorboard", options.tensorboard),

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import Sampler, Subset
 
 from hsa_geo.errors import HSAWarning, ShapeError, UnsupportedError
+from hsa_geo.training.numbers import whole_number
 from hsa_geo.training.packing import Dealt, deal, pack
 
 __all__ = ["LeafBudgetBatchSampler", "leaf_counts"]
@@ -85,18 +86,16 @@ class LeafBudgetBatchSampler(Sampler[list[int]]):
         bucketing: int = 0,
         on_large: str = "alone",
     ) -> None:
-        for name, value in (
-            ("budget", budget),
-            ("num_replicas", num_replicas),
-            ("max_trees", 1 if max_trees is None else max_trees),
-            ("step_budget", 1 if step_budget is None else step_budget),
-        ):
-            if value < 1:
-                raise ShapeError(f"{name}={value} is not positive: give at least 1.")
-        if not 0 <= rank < num_replicas:
+        budget = whole_number("budget", budget)
+        num_replicas = whole_number("num_replicas", num_replicas)
+        max_trees = None if max_trees is None else whole_number("max_trees", max_trees)
+        step_budget = None if step_budget is None else whole_number("step_budget", step_budget)
+        bucketing, seed = whole_number("bucketing", bucketing, 0), whole_number("seed", seed, 0)
+        rank = whole_number("rank", rank, 0)
+        if not rank < num_replicas:
             raise ShapeError(f"rank={rank} is none of the num_replicas={num_replicas} processes.")
-        if bucketing < 0 or seed < 0:
-            raise ShapeError(f"bucketing={bucketing} and seed={seed} must be 0 or more.")
+        if not isinstance(shuffle, (bool, np.bool_)):
+            raise ShapeError(f"shuffle={shuffle!r:.60} is neither True nor False: give one.")
         if on_large not in ("alone", "error"):
             raise UnsupportedError(f"on_large={on_large!r} is unknown: use 'alone' or 'error'.")
         if step_budget is not None and step_budget < budget:
@@ -139,7 +138,7 @@ class LeafBudgetBatchSampler(Sampler[list[int]]):
                 :attr:`steps` and :attr:`weights` stay those of the whole epoch. (default: 0)
 
         Raises:
-            ShapeError: If one is negative.
+            ShapeError: If one is no whole number of 0 or more.
 
         Example:
             >>> sampler = LeafBudgetBatchSampler([4] * 100, 16)
@@ -148,9 +147,8 @@ class LeafBudgetBatchSampler(Sampler[list[int]]):
             >>> list(sampler) == first
             False
         """
-        if epoch < 0 or first_step < 0:
-            raise ShapeError(f"epoch={epoch} and first_step={first_step} must be 0 or more.")
-        self.epoch, self.first_step = epoch, first_step
+        self.epoch = whole_number("epoch", epoch, 0)
+        self.first_step = whole_number("first_step", first_step, 0)
         self._plan: tuple[np.ndarray, Dealt, np.ndarray, np.ndarray] | None = None
 
     @property
@@ -252,10 +250,13 @@ def leaf_counts(trees: Any) -> np.ndarray:
         trees = own()
     elif getattr(trees, "slices", None) and "tree_index" in trees.slices:
         trees = _collated_counts(trees)
-    elif not isinstance(trees, np.ndarray) and len(trees):
-        first = trees[0]
-        if not isinstance(first, (int, np.integer)) and not _is_number(first):
-            trees = [trees[i].num_nodes for i in range(len(trees))]
+    elif not isinstance(trees, np.ndarray):
+        if not (hasattr(trees, "__len__") and hasattr(trees, "__getitem__")):
+            raise ShapeError(
+                f"sizes is {trees!r:.60}: give a whole number for each tree, or a dataset of trees."
+            )
+        if len(trees) and not isinstance(trees[0], (int, np.integer)) and not _is_number(trees[0]):
+            trees = [_leaves(i, trees[i]) for i in range(len(trees))]
     array = np.asarray(trees)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ShapeError(
@@ -267,6 +268,15 @@ def leaf_counts(trees: Any) -> np.ndarray:
         bad = int(np.argmax(array < 1))
         raise ShapeError(f"tree {bad} has {array[bad]} leaves: a tree has at least one.")
     return array
+
+
+def _leaves(number: int, tree: Any) -> int:
+    leaves = getattr(tree, "num_nodes", None)
+    if not isinstance(leaves, int):
+        raise ShapeError(
+            f"tree {number} is {tree!r:.60}: give trees alone, or a whole number for each of them."
+        )
+    return leaves
 
 
 def _is_number(value: Any) -> bool:

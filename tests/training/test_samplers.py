@@ -156,7 +156,7 @@ def test_a_larger_tree_is_alone():
 @pytest.mark.parametrize(
     ("error", "message", "options"),
     [
-        (ShapeError, "budget=0 is not positive", {"budget": 0}),
+        (ShapeError, "budget=0 must be a whole number", {"budget": 0}),
         (ShapeError, "num_replicas=0", {"num_replicas": 0}),
         (ShapeError, "rank=2 is none", {"num_replicas": 2, "rank": 2}),
         (ShapeError, "max_trees=0", {"max_trees": 0}),

@@ -66,6 +66,19 @@ def test_labels_that_the_metric_lacks(label):
         run(trees(label), trees(label), loss=loss)
 
 
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        (7, "met the label 7, which is none of the 2 outputs: give classes from 0 to 1"),
+        (-1, "met the label -1, which"),
+        (0.5, r"y is torch\.float32: give every tree y"),
+    ],
+)
+def test_labels_of_the_validation_that_could_never_be_right(label, said):
+    with pytest.raises(LabelError, match=f"accuracy .*{said}"):
+        run(trees(), trees(lambda c: torch.tensor([label])))
+
+
 def test_errors_of_others_pass_with_a_note():
     with pytest.raises(RuntimeError, match="mat1 and mat2") as caught:
         run(trees(width=5))
