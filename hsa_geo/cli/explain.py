@@ -46,7 +46,7 @@ def explain(
     data = read_bytes(path)
     classifier = load_classifier(model)
     with waiting("explaining"), caught_warnings() as warned:
-        whole = classifier.reader.whole(data)
+        whole = classifier.reader.whole(data, base=path.parent)
         tree = classifier.reader.named_of(whole)
         content = _explained(classifier, tree, whole.num_leaves, path, out, form)
     if as_json:
@@ -94,7 +94,7 @@ def _explained(
         )
     words = [f"“{NONE}” is the answer for forms of no type that the model knows."]
     words = words if node is not None else []
-    if not classifier.reader.options.get("images"):
+    if classifier.reader.patch is None:
         words.append("The model reads words and controls; pictures it does not see.")
     title = f"{path.name}: explanation"
     options: dict[str, Any] = {"labels": labels, "node": node, "title": title}

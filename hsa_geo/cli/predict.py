@@ -102,7 +102,7 @@ def load_classifier(folder: Path) -> Any:
 
 
 def _record(classifier: Any, path: Path, data: bytes) -> dict[str, Any]:
-    found = classifier.predict(data)
+    found = classifier.predict(data, base=path.parent)  # which counts if it reads pictures
     content = {"path": str(path), "labels": found.labels, "probabilities": found.probabilities}
     if classifier.reader.unit == "form":
         content["forms"] = [form._asdict() for form in found.forms]

@@ -67,6 +67,13 @@ def train(
     validation: Annotated[
         float, typer.Option(min=0, max=0.5, help="Share of the pages to choose the best epoch by.")
     ] = 0.15,
+    images: Annotated[
+        bool,
+        typer.Option(
+            "--images",
+            help="Read pictures, too: those within the pages and files in their folders.",
+        ),
+    ] = False,
     attention: Annotated[Attention, typer.Option(help="What mixes the leaves.")] = Attention.hsa,
     channels: Annotated[int, typer.Option(min=1, help="Width of the model.")] = 64,
     layers: Annotated[int, typer.Option(min=1, help="Blocks of the model.")] = 1,
@@ -97,7 +104,13 @@ def train(
         from hsa_geo.pages import PageSettings, train_pages
 
     real = source == FORM_PAGES and not Path(source).exists()
-    pages = _form_pages(data, validation, seed) if real else _own_pages(source, validation, seed)
+    if real and images:
+        raise typer.BadParameter(f"--images: {FORM_PAGES} come without pictures; leave it out.")
+    pages = (
+        _form_pages(data, validation, seed)
+        if real
+        else _own_pages(source, validation, seed, images)
+    )
     settings = PageSettings(
         attention=attention.value,
         channels=channels,
@@ -168,7 +181,7 @@ def _form_pages(root: Path, share: float, seed: int) -> Any:
         return form_pages(root, share, seed)
 
 
-def _own_pages(source: str, share: float, seed: int) -> Any:
+def _own_pages(source: str, share: float, seed: int, images: bool) -> Any:
     from hsa_geo.pages import find_labelled, labelled_pages
 
     found = find_labelled(source)
@@ -180,7 +193,7 @@ def _own_pages(source: str, share: float, seed: int) -> Any:
                 advance()
 
     with caught_warnings() as warned:
-        pages = labelled_pages(found, share, seed, read=shown)
+        pages = labelled_pages(found, share, seed, images=images, read=shown)
     if warned:
         note(f"warning: {len(warned):,} times something was lost in reading, first: {warned[0]}")
     for path, error in pages.failed:

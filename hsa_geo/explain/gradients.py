@@ -257,7 +257,8 @@ def _inputs_of(model: nn.Module, tree: SignalTree) -> list[nn.Module]:
     if isinstance(model, SignalClassifier):
         return [model.features]
     if isinstance(model, SubtreeClassifier):
-        return [model.tokens, model.direct]
+        pictures = [] if model.pictures is None else [model.pictures]
+        return [model.tokens, model.direct, *pictures]
     x = tree.get("x")
     if not isinstance(x, Tensor) or not x.is_floating_point() or x.dim() < 1:
         raise UnsupportedError(

@@ -13,6 +13,8 @@ from hsa_geo.errors import ShapeError
 from hsa_geo.nn.attentions import encoder_options
 from hsa_geo.nn.checks import check_multiple, check_positive, check_share
 from hsa_geo.nn.encoder import HSAEncoder
+from hsa_geo.nn.leaf_features import LeafFeatures
+from hsa_geo.nn.modalities import PatchConv
 from hsa_geo.nn.readout import subtree_mean
 from hsa_geo.nn.saving import MAX_BYTES, PretrainedModel, load_model, save_model
 from hsa_geo.nn.tokens import TokenEncoder
@@ -51,9 +53,15 @@ class SubtreeClassifier(PretrainedModel, nn.Module):
             few of the position embeddings: ``"flat"`` (softmax attention among all leaves of a
             tree) or ``"deep_set"``.
             (default: ``"hsa"``)
+        patch (int, optional): Side in pixels of the patches of pictures (``image_x``, as
+            :func:`~hsa_geo.builders.from_html` makes them) that are read beside the tokens, by
+            :class:`~hsa_geo.nn.PatchConv`; None reads none. (default: :obj:`None`)
 
     Raises:
-        ShapeError: If ``attention`` is unknown or ``channels`` not a multiple of ``heads``.
+        ShapeError: If ``attention`` is unknown, ``channels`` not a multiple of ``heads``, or
+            another size none.
+        MixedKeysError: If a tree has no pictures, not even none (``image_x [0, 3 p p]``), where
+            ``patch`` is given.
 
     Example:
         >>> import torch
@@ -77,6 +85,7 @@ class SubtreeClassifier(PretrainedModel, nn.Module):
         token_dropout: float = 0.0,
         position_channels: int | None = None,
         attention: str = "hsa",
+        patch: int | None = None,
     ) -> None:
         super().__init__()
         if attention not in ATTENTIONS:
@@ -98,6 +107,7 @@ class SubtreeClassifier(PretrainedModel, nn.Module):
             "token_dropout": token_dropout,
             "position_channels": position_channels,
             "attention": attention,
+            "patch": patch,
         }
         self.tokens = TokenEncoder(num_ids, channels, token_dropout)
         self.encoder = HSAEncoder(
@@ -117,6 +127,9 @@ class SubtreeClassifier(PretrainedModel, nn.Module):
             2 * num_ids, num_classes, mode="sum", include_last_offset=True
         )
         nn.init.zeros_(self.direct.weight)
+        self.pictures = None
+        if patch is not None:
+            self.pictures = LeafFeatures({"image": PatchConv(patch, channels)}, channels)
 
     def forward(self, tree: SignalTree, nodes: Tensor | None = None) -> Tensor:
         """Logits of subtrees.
@@ -129,7 +142,10 @@ class SubtreeClassifier(PretrainedModel, nn.Module):
             ``[K, num_classes]``, or ``[B, num_classes]`` by default.
         """
         bags = self.tokens.bags(tree)
-        x = self.encoder(self.dropout(self.tokens(bags)), tree)  # [N, C]
+        x = self.tokens(bags)  # [N, C]
+        if self.pictures is not None:
+            x = x + self.pictures(tree)
+        x = self.encoder(self.dropout(x), tree)
         deep = self.lin(self.dropout(self.norm(subtree_mean(x, tree, nodes))))
         # The linear model: sum of token weights under each node over the root of their number.
         leaf = torch.cat(

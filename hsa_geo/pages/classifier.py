@@ -63,8 +63,8 @@ class PageClassifier:
     """Says which labels a web page has.
 
     Args:
-        model: A model of ``reader.hash_buckets`` ids with an output for each label, and one more
-            for forms of none of the types if the unit is ``"form"``.
+        model: A model of ``reader.hash_buckets`` ids and ``reader.patch``, with an output for each
+            label, and one more for forms of none of the types if the unit is ``"form"``.
         reader: How pages are read.
         labels: Names of the labels, all different.
         about: What else is worth keeping, such as how it was trained, as JSON.
@@ -100,15 +100,25 @@ class PageClassifier:
                 f"outputs, but {reader.hash_buckets} and {outputs} are needed for "
                 f"{len(self.labels)} labels of a {reader.unit}: give a model of these sizes."
             )
+        if model.config["patch"] != reader.patch:
+            raise ShapeError(
+                f"the model has patch={model.config['patch']} and the reader patch={reader.patch}: "
+                "give a model that reads pictures as the reader does, or not at all."
+            )
 
     def predict(
-        self, source: bytes | str | os.PathLike[str], charset: str | None = None
+        self,
+        source: bytes | str | os.PathLike[str],
+        charset: str | None = None,
+        base: str | os.PathLike[str] | None = None,
     ) -> Prediction:
         """The labels of a page.
 
         Args:
             source: The page: bytes, markup (a str is never taken for a path), or a path.
             charset: Its charset, if the transport told it. (default: :obj:`None`)
+            base: The folder in which files of pictures may be read, such as the page's own, of a
+                classifier that reads pictures. (default: those within the page alone)
 
         Returns:
             Labels and probabilities.
@@ -117,7 +127,7 @@ class PageClassifier:
             BuilderError: If it shows nothing, or cannot be read as a page.
             OSError: If the file cannot be read.
         """
-        return self.predict_tree(self.reader(source, charset))
+        return self.predict_tree(self.reader(source, charset, base))
 
     @torch.inference_mode()
     def predict_tree(self, tree: SignalTree) -> Prediction:

@@ -24,6 +24,8 @@ UNITS = ("page", "form")
 PAGE_OPTIONS = {"images": False}
 #: Of forms: many are hidden until a click, and what one is for also stands in its id and action.
 FORM_OPTIONS = {"include_hidden": True, "form_tokens": True, "images": False}
+#: Side in pixels of the patches of pictures, where they are read.
+PATCH = 8
 #: Options that a file may set, and the types of their values; none of them reaches a file, and
 #: none lifts a limit.
 _TYPES: dict[str, type] = {
@@ -44,7 +46,8 @@ class PageReader:
     Args:
         unit: ``"page"``, or ``"form"`` for a tree cut down to the forms of the page by
             :func:`~hsa_geo.pages.focus`. (default: ``"page"``)
-        options: Options of :func:`~hsa_geo.builders.from_html`: ``images``, ``form_tokens``,
+        options: Options of :func:`~hsa_geo.builders.from_html`: ``images`` (of whole pages only:
+            what announces a form are words and controls), ``form_tokens``,
             ``include_hidden``, ``sectioning``, ``collapse``, ``hash_buckets``, ``field_tokens``,
             ``tables``, ``sets`` (a tag or ``"boxes"``).  (default: those of the unit)
 
@@ -75,6 +78,8 @@ class PageReader:
                 raise BuilderError(f"{name}={value!r:.80}: give a number from 1 to {_MOST}.")
         if self.unit == "form" and self.hash_buckets != HASH_BUCKETS:
             raise BuilderError(f"hash_buckets={self.hash_buckets}: forms need {HASH_BUCKETS}.")
+        if self.unit == "form" and self.options.get("images"):
+            raise BuilderError("images=True: forms are read without pictures, so leave it out.")
         own = FORM_OPTIONS if self.unit == "form" else PAGE_OPTIONS
         object.__setattr__(self, "options", {**own, **self.options})
         # The values, too, before a page is read: kinds of tables, tags of sets, and both together.
@@ -84,6 +89,11 @@ class PageReader:
     def hash_buckets(self) -> int:
         """Number of buckets that tokens are hashed into; the ``num_ids`` of a model."""
         return int(self.options.get("hash_buckets", HASH_BUCKETS))
+
+    @property
+    def patch(self) -> int | None:
+        """Side of the patches of pictures, the ``patch`` of a model; None if none are read."""
+        return PATCH if self.options["images"] else None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -107,17 +117,24 @@ class PageReader:
             raise FileFormatError(f"it does not say how pages are read: {error}") from error
 
     def whole(
-        self, source: bytes | str | os.PathLike[str], charset: str | None = None
+        self,
+        source: bytes | str | os.PathLike[str],
+        charset: str | None = None,
+        base: str | os.PathLike[str] | None = None,
     ) -> SignalTree:
         """The tree of a page as the builder makes it, with names and all forms.
 
         Args:
-            source, charset: As for :func:`~hsa_geo.builders.from_html`.
+            source, charset, base: As for :func:`~hsa_geo.builders.from_html`; ``base`` counts only
+                where pictures are read.
 
         Returns:
             The tree.
         """
-        return from_html(source, charset=charset, on_limit="truncate", **self.options)
+        options = {**self.options, "charset": charset, "on_limit": "truncate"}
+        if self.patch is not None:
+            options |= {"base": base, "patch_size": self.patch}
+        return from_html(source, **options)
 
     def reduce(self, tree: SignalTree) -> SignalTree:
         """What of a :meth:`whole` tree the model reads.
@@ -131,18 +148,22 @@ class PageReader:
         if self.unit == "form":
             return focus(tree)
         tree = tree.clone()
+        read = () if self.patch is None else ("image_x", "image_index")
         for key in NOT_NEEDED:
-            if key in tree:
+            if key in tree and key not in read:
                 del tree[key]
         return tree
 
     def named(
-        self, source: bytes | str | os.PathLike[str], charset: str | None = None
+        self,
+        source: bytes | str | os.PathLike[str],
+        charset: str | None = None,
+        base: str | os.PathLike[str] | None = None,
     ) -> SignalTree:
         """The tree that the model reads, with the names and kinds of its leaves, for people.
 
         Args:
-            source, charset: As for :meth:`__call__`.
+            source, charset, base: As for :meth:`__call__`.
 
         Returns:
             The tree of :meth:`__call__` with ``tree_name`` and ``leaf_kind``.
@@ -151,7 +172,7 @@ class PageReader:
             >>> PageReader("form").named("<form>Find <input name=q></form>").tree_name
             ['Find', 'input[text] q', 'form', 'html']
         """
-        return self.named_of(self.whole(source, charset))
+        return self.named_of(self.whole(source, charset, base))
 
     def named_of(self, whole: SignalTree) -> SignalTree:
         """The same of a tree that :meth:`whole` made, which is left as it is.
@@ -177,13 +198,18 @@ class PageReader:
         return tree
 
     def __call__(
-        self, source: bytes | str | os.PathLike[str], charset: str | None = None
+        self,
+        source: bytes | str | os.PathLike[str],
+        charset: str | None = None,
+        base: str | os.PathLike[str] | None = None,
     ) -> SignalTree:
         """The tree that the model reads.
 
         Args:
             source: The page: bytes, markup, or a path.
             charset: Its charset, if the transport told it. (default: :obj:`None`)
+            base: The folder in which files of pictures may be read, where pictures are read at
+                all; nothing outside it is. (default: those within the page alone)
 
         Returns:
             The tree.
@@ -192,4 +218,4 @@ class PageReader:
             BuilderError: If it shows nothing, or cannot be read as a page.
             OSError: If the file cannot be read.
         """
-        return self.reduce(self.whole(source, charset))
+        return self.reduce(self.whole(source, charset, base))

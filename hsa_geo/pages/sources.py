@@ -80,6 +80,7 @@ def labelled_pages(
     share: float = 0.15,
     seed: int = 0,
     *,
+    images: bool = False,
     read: Callable[[Iterable[LabelledPage]], Iterable[LabelledPage]] = iter,
 ) -> TrainingPages:
     """Pages of one's own, as trees; those that cannot be read are left out.
@@ -88,6 +89,8 @@ def labelled_pages(
         pages: The files and their labels.
         share: Share of the validation pages, of every label. (default: 0.15)
         seed: Of the split. (default: 0)
+        images: Read pictures, too, those within the pages and files in the folders of the pages.
+            (default: :obj:`False`)
         read: Wraps the pages, to show progress. (default: nothing is shown)
 
     Returns:
@@ -110,11 +113,11 @@ def labelled_pages(
     """
     if pages:
         check_labels(list({page.label for page in pages}))
-    reader, trees, names = PageReader("page"), [], []
+    reader, trees, names = PageReader("page", {"images": images}), [], []
     failed: list[tuple[Any, Exception]] = []
     for page in read(pages):
         try:
-            trees.append(reader(page.path))
+            trees.append(reader(page.path, base=page.path.parent))
         except (BuilderError, OSError) as error:
             failed.append((page.path, error))
         else:

@@ -143,6 +143,7 @@ def train_pages(
             dropout=settings.dropout,
             token_dropout=settings.token_dropout,
             attention=settings.attention,
+            patch=reader.patch,
         )
     model.table_factor = settings.table_factor
     options = Options(

@@ -89,7 +89,7 @@ class Evil:
 
 def saved(folder: Path) -> Path:
     torch.manual_seed(0)
-    model = SubtreeClassifier(num_ids=2**14, num_classes=2, channels=8, heads=2)
+    model = SubtreeClassifier(num_ids=2**14, num_classes=2, channels=8, heads=2, patch=8)
     PageClassifier(model, PageReader("page", {"images": True}), ["news", "shop"]).save(folder)
     return folder
 
