@@ -7,9 +7,11 @@ number of the epoch to ``batch_sampler.sampler`` only.  :class:`LightningTrees` 
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader as TorchLoader
 from torch_geometric.loader import DataLoader
 
 from hsa_geo._optional import require
@@ -27,6 +29,10 @@ __all__ = ["LightningTrees"]
 
 #: What would fill batches in another way.
 _REFUSED = ("batch_size", "sampler", "batch_sampler", "shuffle", "drop_last")
+#: What PyG's loader sets itself, whatever is given.
+_SET = ("collate_fn", "dataset")
+#: What a loader takes.
+_KNOWN = {*inspect.signature(TorchLoader.__init__).parameters, "follow_batch", "exclude_keys"}
 
 
 class LightningTrees(LightningDataset):
@@ -48,8 +54,8 @@ class LightningTrees(LightningDataset):
         **kwargs: Of PyG's ``DataLoader``, e.g. ``num_workers`` or ``follow_batch``.
 
     Raises:
-        UnsupportedError: If an argument would fill batches in another way, or, when a loader is
-            made, the trainer runs several processes.
+        UnsupportedError: If an argument would fill batches in another way or have no effect, or,
+            when a loader is made, the trainer runs several processes.
         ShapeError: When a loader is made, if a number is out of range.
 
     Example:
@@ -79,6 +85,12 @@ class LightningTrees(LightningDataset):
                 f"{refused} would fill batches in another way than budget={budget}: leave them "
                 "out, or use LightningDataset of PyG."
             )
+        for name in kwargs:
+            if name in _SET or name not in _KNOWN - {"self"}:
+                raise UnsupportedError(
+                    f"{name}={kwargs[name]!r:.60} is no argument that LightningTrees can give to "
+                    "PyG's DataLoader: leave it out."
+                )
         kwargs.setdefault("pin_memory", torch.cuda.is_available())
         super().__init__(train_dataset, val_dataset, test_dataset, pred_dataset, **kwargs)
         self.budget, self.seed = budget, seed

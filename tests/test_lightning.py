@@ -128,10 +128,41 @@ def test_the_module_of_pyg_takes_trees_as_they_are():
     assert sorted(k for batch in model.seen["train"][0] for k in batch) == list(range(30))
 
 
-@pytest.mark.parametrize("name", ["batch_size", "sampler", "batch_sampler", "shuffle"])
+@pytest.mark.parametrize("name", ["batch_size", "sampler", "batch_sampler", "shuffle", "drop_last"])
 def test_what_fills_batches_otherwise_is_refused(name):
     with pytest.raises(UnsupportedError, match=name):
         LightningTrees(trees(), budget=12, **{name: 1})
+
+
+@pytest.mark.parametrize("name", ["collate_fn", "dataset", "foo"])
+def test_what_would_have_no_effect_is_refused(name):
+    with pytest.raises(UnsupportedError, match=f"{name}=.* is no argument"):
+        LightningTrees(trees(), budget=12, **{name: list})
+
+
+def test_arguments_of_the_loader_reach_it():
+    module = LightningTrees(
+        trees(), budget=12, num_workers=1, follow_batch=["x"], exclude_keys=["y"]
+    )
+    loader = module.train_dataloader()
+    assert loader.num_workers == 1
+    batch = next(iter(loader))
+    assert "x_batch" in batch
+    assert "y" not in batch
+
+
+def test_a_compiled_model_learns_the_same():
+    def weights(compiled: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = Watching()
+        if compiled:
+            model.conv.compile(backend="aot_eager")
+        module = LightningTrees(trees(), budget=12)
+        pl.Trainer(max_epochs=1, **QUIET).fit(model, module)
+        return [p.detach() for p in model.parameters()]
+
+    for a, b in zip(weights(True), weights(False), strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_several_processes_are_refused():

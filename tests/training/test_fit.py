@@ -18,6 +18,7 @@ from hsa_geo.errors import (
     HSAWarning,
     MissingPackageError,
     NonFiniteError,
+    ResumeError,
     ShapeError,
     TrainingError,
     UnsupportedError,
@@ -474,3 +475,27 @@ def test_a_bar_on_a_terminal(monkeypatch, capsys):
             row = {"epoch": epoch + 1, "loss": 0.5, "metric": None}
             bar.row(row, 1.0, best_epoch=epoch + 1)
     assert "epoch 2/2: loss 0.5, 1.0 s" in capsys.readouterr().err
+
+
+# torch.compile ##############################################################
+
+
+def test_compiled_models_learn_the_same():
+    plain, _ = train(model=Model(0.0))
+    wrapped, _ = train(model=torch.compile(Model(0.0), backend="aot_eager"))
+    assert_same(plain, wrapped, **CLOSE)
+    inside = Model(0.0)
+    inside.compile(backend="aot_eager")
+    train(model=inside)
+    assert_same(plain, inside, **CLOSE)
+
+
+def test_a_training_goes_on_with_a_model_that_compiles_itself(tmp_path):
+    train(model=Model(0.0), folder=tmp_path)
+    inside = Model(0.0)
+    inside.compile(backend="aot_eager")
+    _, result = train(model=inside, folder=tmp_path, resume=True)
+    assert len(result.history) == 2
+    wrapped = torch.compile(Model(0.0), backend="aot_eager")
+    with pytest.raises(ResumeError, match="was 'Model' and is 'OptimizedModule'"):
+        train(model=wrapped, folder=tmp_path, resume=True)
