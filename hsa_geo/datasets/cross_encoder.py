@@ -25,6 +25,7 @@ from torch import Tensor
 
 from hsa_geo._optional import require
 from hsa_geo.datasets.clients import Archive
+from hsa_geo.datasets.disk import checked_root
 from hsa_geo.datasets.onnx_models import converted, loaded, weights_from_onnx
 from hsa_geo.datasets.text_windows import batches_by_length
 from hsa_geo.errors import ShapeError
@@ -104,6 +105,7 @@ class CrossEncoder:
     }
 
     def __init__(self, root: str | os.PathLike[str], log: bool = True) -> None:
+        checked_root(root)
         folder = converted(
             Path(root, "ms-marco-MiniLM-L-12-v2"),
             lambda: self._made(Path(root), log),

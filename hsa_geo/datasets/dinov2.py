@@ -25,6 +25,7 @@ from torch import Tensor
 
 from hsa_geo._optional import require
 from hsa_geo.datasets.clients import Archive
+from hsa_geo.datasets.disk import checked_root
 from hsa_geo.datasets.onnx_models import converted, loaded, weights_from_onnx
 from hsa_geo.datasets.progress import track
 from hsa_geo.errors import ShapeError
@@ -126,6 +127,7 @@ class DINOv2:
                 f"size={size!r}: give a multiple of {self.shape['patch_size']}, the pixels of a "
                 "patch, such as 518."
             )
+        checked_root(root)
         self.size = size
         folder = converted(Path(root, "dinov2-small"), lambda: self._made(Path(root), log))
         self.module = loaded(folder, "Dinov2Model")

@@ -19,17 +19,51 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from hsa_geo.errors import DiskFullError
+from hsa_geo.errors import DiskFullError, PathError, UnsupportedError
 
-__all__ = ["alone", "remove_stale", "telling_when_full", "write_bytes"]
+__all__ = ["alone", "checked_root", "remove_stale", "telling_when_full", "write_bytes"]
 
 #: Left-overs of killed runs are removed after this many seconds.
 STALE_SECONDS = 24 * 3600
 
 #: No space, over the quota, file larger than allowed.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def checked_root(root: Any, **functions: Any) -> Path:
+    """The folder of a dataset, before anything is fetched into it.
+
+    Args:
+        root: What was given for it.
+        **functions: ``transform`` and the like, by their names.
+
+    Returns:
+        The path; it need not exist.
+
+    Raises:
+        PathError: If it is no path, or a file stands where the folder should be.
+        UnsupportedError: If a function cannot be called.
+
+    Example:
+        >>> checked_root("data/brown", transform=None)
+        PosixPath('data/brown')
+    """
+    name = os.fsdecode(root) if isinstance(root, (str, bytes, os.PathLike)) else ""
+    if not name or "\0" in name:
+        raise PathError(
+            f"root={root!r:.80} is no folder: give a path, such as 'data', where what is fetched "
+            "and built will be kept."
+        )
+    path = Path(name)
+    file = next((place for place in (path, *path.parents) if place.exists()), path)
+    if file.exists() and not file.is_dir():
+        raise PathError(f"root={name!r:.200}: '{file}' is a file, not a folder: give another.")
+    for key, function in functions.items():
+        if function is not None and not callable(function):
+            raise UnsupportedError(f"{key}={function!r:.80} is no function: give one, or None.")
+    return path
 
 
 @contextlib.contextmanager

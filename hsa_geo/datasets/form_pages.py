@@ -126,7 +126,7 @@ class FormPages(StoredTrees):
         log: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        if "base" in (options or {}):
+        if isinstance(options, Mapping) and "base" in options:
             raise UnsupportedError("the pages come without images: leave 'base' out of options.")
         super().__init__(root, transform, pre_transform, pre_filter, force_reload, log, options)
 

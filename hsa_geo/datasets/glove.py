@@ -24,7 +24,7 @@ import numpy as np
 
 from hsa_geo._optional import require
 from hsa_geo.datasets.clients import Archive
-from hsa_geo.datasets.disk import write_bytes
+from hsa_geo.datasets.disk import checked_root, write_bytes
 from hsa_geo.datasets.vectors import WordVectors
 from hsa_geo.errors import ArchiveError, FileFormatError, ShapeError
 
@@ -69,7 +69,7 @@ class GloVe(WordVectors):
     )
 
     def __init__(self, root: str | os.PathLike[str], log: bool = True) -> None:
-        self.root = Path(root)
+        self.root = checked_root(root)
         folder = self.archive.unpacked(self.root / "raw", log=log)
         table = _mapped(folder / "glove_6B_50d_emb.npy")
         path = self.root / "processed" / "words.txt"

@@ -13,10 +13,10 @@ Example:
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from hsa_geo.datasets.clients import Archive
+from hsa_geo.datasets.disk import checked_root
 from hsa_geo.datasets.text_encoder import TextEncoder
 
 __all__ = ["MiniLM"]
@@ -59,4 +59,4 @@ class MiniLM(TextEncoder):
     )
 
     def __init__(self, root: str | os.PathLike[str], log: bool = True, **options: Any) -> None:
-        super().__init__(self.archive.unpacked(Path(root, "raw"), log=log), **options)
+        super().__init__(self.archive.unpacked(checked_root(root) / "raw", log=log), **options)

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch_geometric.data import OnDiskDataset
 
 from hsa_geo.data import SignalTree
+from hsa_geo.datasets.disk import checked_root
 from hsa_geo.datasets.on_disk_checks import check_tree
 from hsa_geo.datasets.on_disk_files import (
     check_table,
@@ -72,7 +73,8 @@ class OnDiskTrees(OnDiskDataset):
         self._process_id = os.getpid()
         self._left: list[Any] = []  # connections of the parent process, never to be closed here
         self._fields: dict[str, dict[str, Any]] | None = None
-        super().__init__(os.fspath(root), transform, log=False)
+        path = checked_root(root, transform=transform)
+        super().__init__(os.fspath(path), transform, log=False)
         fields = read_schema(self._schema_path)
         if fields is None:
             forget_empty(self.processed_paths[0], type(self).__name__)

@@ -38,12 +38,12 @@ import hsa_geo
 from hsa_geo.data import SignalTree
 from hsa_geo.datasets.clients import Archive
 from hsa_geo.datasets.collated import save_collated
-from hsa_geo.datasets.disk import alone, remove_stale, write_bytes
+from hsa_geo.datasets.disk import alone, checked_root, remove_stale, write_bytes
 from hsa_geo.datasets.labels import check_labels
 from hsa_geo.datasets.parts import Part, build_in_parts
 from hsa_geo.datasets.recipe import Recipe
 from hsa_geo.datasets.split_trees import SplitTrees
-from hsa_geo.errors import ArchiveError, FileFormatError, HSAWarning
+from hsa_geo.errors import ArchiveError, FileFormatError, HSAWarning, UnsupportedError
 
 __all__ = ["StoredTrees"]
 
@@ -66,6 +66,8 @@ class StoredTrees(Recipe, SplitTrees):
             are stored side by side. (default: none)
 
     Raises:
+        PathError: If ``root`` is no path, or a file.
+        UnsupportedError: If a function cannot be called, or ``options`` are no dict.
         DownloadError: If an archive cannot be fetched.
         ArchiveError: If an archive has another sha256, or is not what it should be.
         DiskFullError: If there is no room for an archive, its files, or the trees.
@@ -98,8 +100,14 @@ class StoredTrees(Recipe, SplitTrees):
         log: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> None:
+        if options is not None and not isinstance(options, Mapping):
+            raise UnsupportedError(
+                f"options={options!r:.80} are none: give a dict of options by their names."
+            )
         self.options = dict(options or {})
-        super().__init__(os.fspath(root), transform, pre_transform, pre_filter, log, force_reload)
+        functions = {"transform": transform, "pre_transform": pre_transform}
+        path = checked_root(root, **functions, pre_filter=pre_filter)
+        super().__init__(os.fspath(path), transform, pre_transform, pre_filter, log, force_reload)
         self.load(self.processed_paths[0])
         self.report = self._read_report()
 
