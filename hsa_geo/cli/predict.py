@@ -102,8 +102,11 @@ def load_classifier(folder: Path) -> Any:
 
 
 def _record(classifier: Any, path: Path, data: bytes) -> dict[str, Any]:
-    found = classifier.predict(data, base=path.parent)  # which counts if it reads pictures
+    whole = classifier.reader.whole(data, base=path.parent)  # which counts if it reads pictures
+    tree = classifier.reader.reduce(whole)
+    found = classifier.predict_tree(tree)
     content = {"path": str(path), "labels": found.labels, "probabilities": found.probabilities}
+    content |= {"leaves": tree.num_leaves, "leaves_of_page": whole.num_leaves}
     if classifier.reader.unit == "form":
         content["forms"] = [form._asdict() for form in found.forms]
     return content
@@ -127,3 +130,8 @@ def _show(content: dict[str, Any]) -> None:
     for number, form in enumerate(forms, start=1):
         what = f"{printable(form['label'])} ({form['probability']:.3f})"
         say(f"form {number} of {len(forms)}: {what}")
+    if content["leaves"] < content["leaves_of_page"]:
+        note(
+            f"note: the model reads {content['leaves']:,} of the page's "
+            f"{content['leaves_of_page']:,} words and controls"
+        )

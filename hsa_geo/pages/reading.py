@@ -130,7 +130,15 @@ class PageReader:
 
         Returns:
             The tree.
+
+        Raises:
+            BuilderError: If it is a folder, shows nothing, or cannot be read as a page.
+            OSError: If the file cannot be read.
         """
+        if isinstance(source, os.PathLike) and os.path.isdir(source):
+            raise BuilderError(
+                f"{os.fspath(source)!r} is a folder: give a file, such as one in it."
+            )
         options = {**self.options, "charset": charset, "on_limit": "truncate"}
         if self.patch is not None:
             options |= {"base": base, "patch_size": self.patch}

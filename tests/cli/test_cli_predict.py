@@ -106,3 +106,13 @@ def test_labels_do_not_drive_the_terminal(place, capsys):
     out = capsys.readouterr().out
     assert out.startswith("page.html: \\x1b[2J[red]\n")
     assert "\x1b" not in out
+
+
+def test_how_much_of_a_page_is_read(place, capsys):
+    saved(place / "m", "form", ("login", "search"))
+    (place / "long.html").write_text("<p>One two</p>" * 99 + "<form>Find <input name=q></form>")
+    assert run(["predict", "long.html", "-m", "m"]) == 0
+    assert "note: the model reads 10 of the page's 200 words" in capsys.readouterr().err
+    assert run(["predict", "long.html", "-m", "m", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert (content["leaves"], content["leaves_of_page"]) == (10, 200)

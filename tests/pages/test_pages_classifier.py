@@ -113,6 +113,12 @@ def test_parts_that_do_not_fit():
         PageClassifier(model, PageReader("page", {"hash_buckets": 64}), ["a", "b"])
 
 
+def test_a_folder_is_no_page(tmp_path):
+    with pytest.raises(BuilderError, match="is a folder: give a file") as caught:
+        classifier().predict(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
 def edited(*path, value=None):
     """Change a place in ``extra``, or remove it."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hsa_geo._files import replacing
+from hsa_geo._files import file_in_folder, replacing
 from hsa_geo.data.signal_tree import SignalTree
 from hsa_geo.errors import LimitError, NonFiniteError, ShapeError
 from hsa_geo.explain.gradients import attribute_leaves
@@ -97,6 +97,7 @@ def write_report(
         What was written.
 
     Raises:
+        PathError: If ``path`` is a folder, or lies in none.
         ShapeError: If an argument does not fit.
         NonFiniteError: If an output is no finite number.
         UnsupportedError: For a batch, or a model that cannot be explained.
@@ -112,6 +113,7 @@ def write_report(
         ('<!DOCTYPE html>', 2)
     """
     one_tree(tree)
+    file_in_folder(Path(path))  # before the work, too
     with torch.no_grad(), evaluating(model):
         out = answer(model, tree, node, run).detach().reshape(-1).double().cpu()
     if not bool(out.isfinite().all()):

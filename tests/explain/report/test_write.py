@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 
 from hsa_geo.builders import from_html
 from hsa_geo.data import SignalTree
-from hsa_geo.errors import LimitError, NonFiniteError, ShapeError, UnsupportedError
+from hsa_geo.errors import LimitError, NonFiniteError, PathError, ShapeError, UnsupportedError
 from hsa_geo.explain import attention_rollout, attribute_leaves, write_report
 from hsa_geo.nn import HSAConv, SignalClassifier, TokenEncoder, subtree_mean
 
@@ -153,3 +153,13 @@ def test_half_precision(tmp_path, dtype):
     report = write_report(tmp_path / "r.html", half, page)
     assert report.notes == []
     assert len(report.scores) == 2
+
+
+def test_a_folder_is_no_report(tmp_path):
+    def never(*arguments):
+        raise AssertionError("asked before the path was looked at")
+
+    for path, says in ((tmp_path, "is a folder"), (tmp_path / "no" / "r.html", "does not exist")):
+        with pytest.raises(PathError, match=says) as caught:
+            write_report(path, classifier(), tree_of(), run=never)
+        assert ".part" not in str(caught.value)
