@@ -17,10 +17,18 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from hsa_geo.errors import PathError
 
-__all__ = ["disk_is_full", "file_in_folder", "make_folder", "replacing", "write_text"]
+__all__ = [
+    "disk_is_full",
+    "file_in_folder",
+    "folder_path",
+    "make_folder",
+    "replacing",
+    "write_text",
+]
 
 #: No space, over the quota, file larger than allowed.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -64,6 +72,32 @@ def file_in_folder(path: Path) -> None:
     if not path.parent.is_dir():
         what = "is no folder" if path.parent.exists() else "does not exist"
         raise PathError(f"'{path.parent}' {what}: '{path.name}' needs a folder, make it first.")
+
+
+def folder_path(name: str, value: Any) -> Path:
+    """A path that was given as an argument, whether or not it is there.
+
+    Args:
+        name: What the argument is called.
+        value: What was given.
+
+    Returns:
+        The path.
+
+    Raises:
+        PathError: If it is none.
+
+    Example:
+        >>> folder_path("folder", "runs").name
+        'runs'
+    """
+    try:
+        text = os.fspath(value)
+    except TypeError:
+        text = None
+    if not isinstance(text, str) or "\0" in text:
+        raise PathError(f"{name}={value!r:.60} is no path: give the name of a folder as a str.")
+    return Path(text)
 
 
 def make_folder(path: Path) -> None:

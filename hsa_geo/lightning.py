@@ -15,8 +15,11 @@ from torch.utils.data import DataLoader as TorchLoader
 from torch_geometric.loader import DataLoader
 
 from hsa_geo._optional import require
+from hsa_geo.data import SignalTree
 from hsa_geo.errors import UnsupportedError
 from hsa_geo.training import LeafBudgetBatchSampler
+from hsa_geo.training.checks import check_trees
+from hsa_geo.training.seeds import random_state_kept
 
 try:
     import lightning.pytorch  # noqa: F401  # of the two, PyG takes this one where both are there
@@ -54,9 +57,11 @@ class LightningTrees(LightningDataset):
         **kwargs: Of PyG's ``DataLoader``, e.g. ``num_workers`` or ``follow_batch``.
 
     Raises:
-        UnsupportedError: If an argument would fill batches in another way or have no effect, or,
-            when a loader is made, the trainer runs several processes.
-        ShapeError: When a loader is made, if a number is out of range.
+        UnsupportedError: If an argument would fill batches in another way, have no effect, or is
+            not as ``DataLoader`` takes it, or, when a loader is made, the trainer runs several
+            processes.
+        ShapeError: If what is given holds no trees; when a loader is made, if a number is out of
+            range.
 
     Example:
         >>> from hsa_geo.data import SignalTree
@@ -91,6 +96,17 @@ class LightningTrees(LightningDataset):
                     f"{name}={kwargs[name]!r:.60} is no argument that LightningTrees can give to "
                     "PyG's DataLoader: leave it out."
                 )
+        given = {
+            "train_dataset": train_dataset,
+            "val_dataset": val_dataset,
+            "test_dataset": test_dataset,
+            "pred_dataset": pred_dataset,
+        }
+        with random_state_kept():
+            for name, trees in given.items():
+                if trees is not None:
+                    check_trees(name, trees)
+        _check_values(kwargs)
         kwargs.setdefault("pin_memory", torch.cuda.is_available())
         super().__init__(train_dataset, val_dataset, test_dataset, pred_dataset, **kwargs)
         self.budget, self.seed = budget, seed
@@ -123,6 +139,29 @@ class LightningTrees(LightningDataset):
     def predict_dataloader(self) -> DataLoader:
         """A loader of one tree at a time."""
         return DataLoader(self.pred_dataset, **self.kwargs)
+
+
+def _check_values(kwargs: dict[str, Any]) -> None:
+    """Refuse at once what a loader would refuse when it is first used, perhaps after an epoch."""
+    for name in ("follow_batch", "exclude_keys"):
+        keys = kwargs.get(name)
+        listed = isinstance(keys, (list, tuple)) and all(isinstance(key, str) for key in keys)
+        if keys is not None and not listed:
+            raise UnsupportedError(
+                f"{name}={keys!r:.60} is no list of names of attributes: give one, or leave it out."
+            )
+    if kwargs.get("timeout") and not kwargs.get("num_workers"):
+        raise UnsupportedError(
+            f"timeout={kwargs['timeout']!r:.60} needs num_workers of at least 1: give both."
+        )
+    try:
+        DataLoader([SignalTree.from_parents([-1])], **kwargs)
+    except (TypeError, ValueError) as error:
+        said = " ".join(str(error).split()).rstrip(".")
+        raise UnsupportedError(
+            f"{kwargs!r:.120} is not what a DataLoader takes ({said}): give arguments of PyG's "
+            "DataLoader."
+        ) from error
 
 
 class _EpochSampler(LeafBudgetBatchSampler):

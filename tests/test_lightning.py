@@ -140,6 +140,38 @@ def test_what_would_have_no_effect_is_refused(name):
         LightningTrees(trees(), budget=12, **{name: list})
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"num_workers": -1}, r"num_workers option should be non-negative.*\): give arguments"),
+        ({"num_workers": "two"}, "'num_workers': 'two'} is not what a DataLoader takes"),
+        ({"prefetch_factor": 2}, "prefetch_factor option could only be"),
+        ({"persistent_workers": True}, "persistent_workers option needs num_workers > 0"),
+        ({"timeout": 3}, "timeout=3 needs num_workers of at least 1: give both"),
+        ({"follow_batch": 3}, "follow_batch=3 is no list of names"),
+        ({"exclude_keys": "y"}, "exclude_keys='y' is no list of names"),
+    ],
+)
+def test_values_that_the_loader_would_refuse_later(given, said):
+    with pytest.raises(UnsupportedError, match=said):
+        LightningTrees(trees(), budget=12, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([[1, 2]], r"train_dataset\[0\] is a int, no SignalTree"),
+        ([3], "train_dataset is a int: give a list of trees"),
+        ([trees(2), "trees"], "val_dataset is a str: give a list of trees"),
+        ([trees(2), None, [None]], r"test_dataset\[0\] is a NoneType, no SignalTree"),
+        ([trees(2), None, None, 1.5], "pred_dataset is a float: give a list of trees"),
+    ],
+)
+def test_what_holds_no_trees(given, said):
+    with pytest.raises(ShapeError, match=said):
+        LightningTrees(*given, budget=12)
+
+
 def test_arguments_of_the_loader_reach_it():
     module = LightningTrees(
         trees(), budget=12, num_workers=1, follow_batch=["x"], exclude_keys=["y"]

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from hsa_geo.data import SignalTree
+from hsa_geo.datasets.arguments import options_dict
 from hsa_geo.datasets.clients import Archive
 from hsa_geo.datasets.form_labels import CLASSES, form_codes
 from hsa_geo.datasets.form_reading import (
@@ -126,7 +127,7 @@ class FormPages(StoredTrees):
         log: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        if isinstance(options, Mapping) and "base" in options:
+        if "base" in options_dict(options):
             raise UnsupportedError("the pages come without images: leave 'base' out of options.")
         super().__init__(root, transform, pre_transform, pre_filter, force_reload, log, options)
 

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from hsa_geo.data import SignalTree
+from hsa_geo.datasets.arguments import options_dict
 from hsa_geo.datasets.disk import write_bytes
 from hsa_geo.datasets.listops_notation import CLOSE, Expressions, draw_expressions
 from hsa_geo.datasets.listops_trees import expression_trees
@@ -163,7 +164,7 @@ class ListOps(StoredTrees):
         log: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        check_generated(options or {}, {*(draw_splits.__kwdefaults__ or {})})
+        check_generated(options_dict(options), {*(draw_splits.__kwdefaults__ or {})})
         super().__init__(root, transform, pre_transform, pre_filter, force_reload, log, options)
 
     def items(self) -> list[tuple[int, bytes]]:

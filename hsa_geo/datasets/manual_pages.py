@@ -26,6 +26,7 @@ from hsa_geo.builders import from_html
 from hsa_geo.builders.html import LeafKind
 from hsa_geo.builders.tokens import normalise, words
 from hsa_geo.data import SignalTree
+from hsa_geo.datasets.arguments import options_dict
 from hsa_geo.datasets.clients import Archive
 from hsa_geo.datasets.manual_markup import count_templates, visible, without_templates
 from hsa_geo.datasets.manual_sections import manual_of, sections_of
@@ -109,7 +110,7 @@ class ManualPages(StoredTrees):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.manual = manual_of(manual)
-        wrong = sorted(set(options or {}) & set(_OWN))
+        wrong = sorted(set(options_dict(options)) & set(_OWN))
         if wrong:
             raise UnsupportedError(
                 f"options has {wrong[0]!r}, which the dataset sets itself: leave it out."

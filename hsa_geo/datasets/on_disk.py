@@ -24,6 +24,7 @@ from torch import Tensor
 from torch_geometric.data import OnDiskDataset
 
 from hsa_geo.data import SignalTree
+from hsa_geo.datasets.arguments import writable_folder
 from hsa_geo.datasets.disk import checked_root
 from hsa_geo.datasets.on_disk_checks import check_tree
 from hsa_geo.datasets.on_disk_files import (
@@ -54,6 +55,8 @@ class OnDiskTrees(OnDiskDataset):
     Raises:
         FileFormatError: If the files in the folder are damaged or of another version, or one of
             the two is missing.
+        PathError: If ``root`` is no path, a file, or cannot be made.
+        UnsupportedError: If ``transform`` is no function.
 
     Example:
         >>> import tempfile
@@ -74,6 +77,9 @@ class OnDiskTrees(OnDiskDataset):
         self._left: list[Any] = []  # connections of the parent process, never to be closed here
         self._fields: dict[str, dict[str, Any]] | None = None
         path = checked_root(root, transform=transform)
+        processed = path.expanduser() / "processed"  # which PyG would make
+        if not processed.is_dir():
+            writable_folder(processed)
         super().__init__(os.fspath(path), transform, log=False)
         fields = read_schema(self._schema_path)
         if fields is None:

@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from hsa_geo.data import Domain, SignalTree
+from hsa_geo.datasets.arguments import options_dict
 from hsa_geo.datasets.parts import Part
 from hsa_geo.datasets.splits import check_generated
 from hsa_geo.datasets.stored import StoredTrees
@@ -191,7 +192,7 @@ class Records(StoredTrees):
         log: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        check_generated(options or {}, {"seed", *(draw_table.__kwdefaults__ or {})})
+        check_generated(options_dict(options), {"seed", *(draw_table.__kwdefaults__ or {})})
         super().__init__(root, transform, pre_transform, pre_filter, force_reload, log, options)
 
     @property

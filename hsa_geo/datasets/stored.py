@@ -36,6 +36,7 @@ from typing import Any
 
 import hsa_geo
 from hsa_geo.data import SignalTree
+from hsa_geo.datasets.arguments import options_dict, writable_folder
 from hsa_geo.datasets.clients import Archive
 from hsa_geo.datasets.collated import save_collated
 from hsa_geo.datasets.disk import alone, checked_root, remove_stale, write_bytes
@@ -43,7 +44,7 @@ from hsa_geo.datasets.labels import check_labels
 from hsa_geo.datasets.parts import Part, build_in_parts
 from hsa_geo.datasets.recipe import Recipe
 from hsa_geo.datasets.split_trees import SplitTrees
-from hsa_geo.errors import ArchiveError, FileFormatError, HSAWarning, UnsupportedError
+from hsa_geo.errors import ArchiveError, FileFormatError, HSAWarning
 
 __all__ = ["StoredTrees"]
 
@@ -66,8 +67,9 @@ class StoredTrees(Recipe, SplitTrees):
             are stored side by side. (default: none)
 
     Raises:
-        PathError: If ``root`` is no path, or a file.
-        UnsupportedError: If a function cannot be called, or ``options`` are no dict.
+        PathError: If ``root`` is no path, a file, or cannot be written to where that is needed.
+        UnsupportedError: If a function cannot be called, or ``options`` are no dict that JSON can
+            hold.
         DownloadError: If an archive cannot be fetched.
         ArchiveError: If an archive has another sha256, or is not what it should be.
         DiskFullError: If there is no room for an archive, its files, or the trees.
@@ -100,11 +102,7 @@ class StoredTrees(Recipe, SplitTrees):
         log: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        if options is not None and not isinstance(options, Mapping):
-            raise UnsupportedError(
-                f"options={options!r:.80} are none: give a dict of options by their names."
-            )
-        self.options = dict(options or {})
+        self.options = options_dict(options)
         functions = {"transform": transform, "pre_transform": pre_transform}
         path = checked_root(root, **functions, pre_filter=pre_filter)
         super().__init__(os.fspath(path), transform, pre_transform, pre_filter, log, force_reload)
@@ -143,6 +141,7 @@ class StoredTrees(Recipe, SplitTrees):
 
     def _download(self) -> None:
         if self.archives and (self.raw_needed or not self._complete()):
+            writable_folder(Path(self.raw_dir))
             super()._download()
 
     def _complete(self) -> bool:
@@ -153,7 +152,7 @@ class StoredTrees(Recipe, SplitTrees):
         if self._complete():
             self._warn_of_other_arguments()
             return
-        os.makedirs(self.processed_dir, exist_ok=True)
+        writable_folder(Path(self.processed_dir))
         waiting = f"Another process builds {self.file_name}: waiting" if self.log else ""
         with alone(self._parts_folder / ".lock", waiting) as sure:
             if not self._complete():  # it came while we were waiting

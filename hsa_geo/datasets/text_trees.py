@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from hsa_geo.data import SignalTree
+from hsa_geo.datasets.arguments import options_dict
 from hsa_geo.datasets.stored import StoredTrees
 from hsa_geo.datasets.text_documents import (
     OPTIONS,
@@ -102,7 +103,7 @@ class TextTrees(StoredTrees):
         log: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.settings = check_options(options or {}, self.defaults)
+        self.settings = check_options(options_dict(options), self.defaults)
         #: What the report says of the source, besides the number of documents and words.
         self.counts: dict[str, Any] = {}
         super().__init__(root, transform, pre_transform, pre_filter, force_reload, log, options)

@@ -23,10 +23,10 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from hsa_geo._files import disk_is_full, replacing, write_text
+from hsa_geo._files import disk_is_full, folder_path, replacing, write_text
 from hsa_geo._memory import separate
 from hsa_geo.errors import CheckpointError, DiskFullError, HSAWarning, ShapeError
-from hsa_geo.training.numbers import folder_path, whole_number
+from hsa_geo.training.numbers import whole_number
 
 __all__ = ["Checkpoints", "fingerprint"]
 
@@ -69,7 +69,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = folder_path(folder)
+        self.folder = folder_path("folder", folder)
 
     def steps(self) -> list[int]:
         """Steps of the checkpoints that are there, increasing; they are not looked into."""

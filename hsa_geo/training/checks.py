@@ -79,6 +79,9 @@ def check_trees(name: str, trees: Any, like: SignalTree | None = None) -> Signal
                 "builder, or attach a hierarchy to a graph with hsa_geo.transforms."
             )
     first: SignalTree = trees[0]
+    if isinstance(trees, (list, tuple)):
+        for number, tree in enumerate(trees):
+            _check_widths(f"{name}[{number}]", tree, f"{name}[0]", first)
     if like is not None:
         _check_alike(name, first, like)
     return first
@@ -92,17 +95,22 @@ def _check_alike(name: str, tree: SignalTree, like: SignalTree) -> None:
         raise MixedKeysError(
             f"{name}[0] has no {missing}, which train[0] has: build both with the same options."
         )
-    for key in read:
-        widths = [
-            value.size(1) if isinstance(value, Tensor) and value.dim() == 2 else None
-            for value in (tree[key], like[key])
-        ]
-        features = key.endswith("x") and not key.endswith("_index")
-        if features and None not in widths and widths[0] != widths[1]:
-            raise ShapeError(
-                f"'{key}' of {name}[0] has {widths[0]} columns, that of train[0] {widths[1]}: "
-                "build both with the same options."
-            )
+    _check_widths(f"{name}[0]", tree, "train[0]", like)
+
+
+def _check_widths(name: str, tree: SignalTree, other: str, like: SignalTree) -> None:
+    """Refuse features of other widths, which no batch and no model could hold together."""
+    for key in like.keys():  # noqa: SIM118  # of PyG's Data, not of a dict
+        if (key == "x" or key.endswith("_x")) and key in tree:
+            widths = [
+                value.size(1) if isinstance(value, Tensor) and value.dim() == 2 else None
+                for value in (tree[key], like[key])
+            ]
+            if None not in widths and widths[0] != widths[1]:
+                raise ShapeError(
+                    f"'{key}' of {name} has {widths[0]} columns, that of {other} {widths[1]}: "
+                    "build both with the same options."
+                )
 
 
 def check_labels(batch: Any, what: str) -> Tensor:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from hsa_geo._optional import HAS_NUMBA
 
@@ -34,26 +33,7 @@ def compiling_told(say: Callable[[str], None]) -> Iterator[None]:
         return
     from numba.core import event
 
-    class Teller(event.Listener):
-        told = False
+    from hsa_geo.ops.compiled.jit import compile_listener
 
-        def on_start(self, event: Any) -> None:
-            dispatcher = event.data["dispatcher"]
-            ours = dispatcher.py_func.__module__.startswith("hsa_geo.")
-            if ours and not self.told:
-                self.told = True
-                say(_sentence(dispatcher))
-
-        def on_end(self, event: Any) -> None:
-            pass
-
-    with event.install_listener("numba:compile", Teller()):
+    with event.install_listener("numba:compile", compile_listener(say)):
         yield
-
-
-def _sentence(dispatcher: Any) -> str:
-    start = "compiling kernels for this machine, which takes some seconds up to a few minutes"
-    kept = getattr(dispatcher.stats, "cache_path", None)
-    if kept is None:
-        return f"{start}, in every run, as there is no folder to keep them in: set NUMBA_CACHE_DIR"
-    return f"{start}, once: later runs read them from '{kept}'"

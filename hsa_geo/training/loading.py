@@ -10,6 +10,9 @@ from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Batch
 
 from hsa_geo.data import TreePlan
+from hsa_geo.errors import ShapeError, UnsupportedError
+from hsa_geo.training.checks import check_trees
+from hsa_geo.training.numbers import whole_number
 from hsa_geo.training.samplers import LeafBudgetBatchSampler
 from hsa_geo.training.seeds import random_state_kept, seed_everything
 
@@ -30,6 +33,10 @@ class Batches:
         num_workers: Processes that build batches and plans; 0 for this one. (default: 0)
         seed: Of the random numbers. (default: 0)
 
+    Raises:
+        ShapeError: If ``trees`` are none or not those of the sampler, or a number is out of range.
+        UnsupportedError: If ``sampler`` or ``device`` is none.
+
     Example:
         >>> from hsa_geo.data import SignalTree
         >>> trees = [SignalTree.from_parents([k] * k + [-1]) for k in (3, 2, 4)]
@@ -46,6 +53,21 @@ class Batches:
         num_workers: int = 0,
         seed: int = 0,
     ) -> None:
+        if not isinstance(sampler, LeafBudgetBatchSampler):
+            raise UnsupportedError(
+                f"sampler={sampler!r:.60} is none: give a LeafBudgetBatchSampler."
+            )
+        if not isinstance(device, torch.device):
+            raise UnsupportedError(f"device={device!r:.60} is none: give a torch.device.")
+        num_workers = whole_number("num_workers", num_workers, 0)
+        seed = whole_number("seed", seed, 0)
+        with random_state_kept():
+            check_trees("trees", trees)
+        if len(trees) != len(sampler.sizes):
+            raise ShapeError(
+                f"there are {len(trees)} trees and a sampler of {len(sampler.sizes)}: make it from "
+                "the same trees."
+            )
         self.sampler, self.device = sampler, device
         self.loader: DataLoader[Any] = DataLoader(
             _SeededTrees(trees),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,6 @@ __all__ = ["COLUMNS", "Bar", "Log", "csv_text"]
 #: Columns of ``metrics.csv``; times are not among them, so that a repeated training gives the
 #: very same file.
 COLUMNS = ("epoch", "step", "learning_rate", "loss", "metric")
-
-#: Seconds between two plain lines within an epoch.
-INTERVAL = 30.0
 
 
 def csv_text(history: Sequence[dict[str, Any]]) -> str:
@@ -112,7 +108,7 @@ class Log:
 
 
 class Bar:
-    """A bar of rich on a terminal, else lines on stderr: one an epoch, or every 30 seconds.
+    """A bar of rich on a terminal, else lines on stderr, one for each epoch.
 
     Args:
         epochs: How many there will be at most.
@@ -128,7 +124,6 @@ class Bar:
         self.epochs, self.enabled = epochs, enabled
         self._rich: Any = None
         self._task: Any = None
-        self._last = time.monotonic()
 
     def __enter__(self) -> Bar:
         if self.enabled and sys.stderr.isatty():
@@ -147,7 +142,7 @@ class Bar:
 
     def epoch(self, epoch: int, steps: int, done: int) -> None:
         """An epoch (from 0) begins, perhaps in the middle."""
-        self._name, self._steps, self._done = f"epoch {epoch + 1}/{self.epochs}", steps, done
+        self._name, self._done = f"epoch {epoch + 1}/{self.epochs}", done
         if self._rich is not None:
             if self._task is not None:
                 self._rich.remove_task(self._task)
@@ -158,8 +153,6 @@ class Bar:
         self._done += 1
         if self._rich is not None:
             self._rich.update(self._task, completed=self._done, description=self._text(loss))
-        elif self.enabled and time.monotonic() - self._last > INTERVAL:
-            self.say(f"{self._text(loss)}, step {self._done}/{self._steps}")
 
     def _text(self, loss: float) -> str:
         return f"{self._name}: loss {loss:.4g}"
@@ -177,7 +170,6 @@ class Bar:
         """A line on stderr."""
         if not self.enabled:
             return
-        self._last = time.monotonic()
         if self._rich is not None:
             self._rich.console.print(text, highlight=False)
         else:

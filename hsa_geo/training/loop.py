@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import nn
 
+from hsa_geo._files import folder_path
 from hsa_geo.errors import ShapeError, UnsupportedError
 from hsa_geo.training.checks import check_arguments, check_classes, check_labels, check_trees
 from hsa_geo.training.compiling import compiling_told
 from hsa_geo.training.distributed import connected
 from hsa_geo.training.logs import Bar, Log
 from hsa_geo.training.memory import reset_peak_memory
-from hsa_geo.training.numbers import folder_path
 from hsa_geo.training.optimizer import trained_parameters
 from hsa_geo.training.options import Options
 from hsa_geo.training.run import Run
@@ -163,7 +163,7 @@ def fit(
         (True, 3, 8)
     """
     options = Options() if options is None else options
-    place = None if folder is None else folder_path(folder)
+    place = None if folder is None else folder_path("folder", folder)
     check_arguments(model, loss, metric, options)
     with random_state_kept():
         first = check_trees("train", train)

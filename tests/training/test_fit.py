@@ -465,6 +465,17 @@ def test_lines_where_there_is_no_terminal(capsys):
     assert "(best" in lines[1]
 
 
+def test_a_long_epoch_is_one_line_too(monkeypatch, capsys):
+    clock = iter(range(0, 10**6, 100))  # every look at it is 100 seconds later
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    with Bar(1) as bar:
+        bar.epoch(0, steps=3, done=0)
+        for _ in range(3):
+            bar.step(0.5)
+        bar.row({"epoch": 1, "loss": 0.5, "metric": None}, 300.0, best_epoch=1)
+    assert capsys.readouterr().err == "epoch 1/1: loss 0.5, 300.0 s\n"
+
+
 def test_a_bar_on_a_terminal(monkeypatch, capsys):
     pytest.importorskip("rich")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)

@@ -165,3 +165,35 @@ def test_compiling_is_told_once(tmp_path):
         told = [line for line in said if "compiling kernels" in line]
         assert len(told) == lines - 1
         assert all(f"once: later runs read them from '{tmp_path}" in line for line in told)
+
+
+def test_trees_of_other_widths_in_one_list():
+    with pytest.raises(ShapeError, match=r"'x' of train\[4\] has 5 columns, that of train\[0\] 3"):
+        run(trees() + trees(width=5, count=1))
+    with pytest.raises(ShapeError, match=r"'x' of validation\[4\] has 5 columns"):
+        run(trees(), trees() + trees(width=5, count=1))
+
+
+def test_compiling_is_logged_outside_of_fit(tmp_path):
+    pytest.importorskip("numba")
+    code = (
+        "import logging, sys, torch\n"
+        "if sys.argv[1:]: logging.basicConfig(level=logging.INFO, format='%(name)s: %(message)s')\n"
+        "from hsa_geo.data import SignalTree\n"
+        "from hsa_geo.nn import HSAConv\n"
+        "HSAConv(4, 4)(torch.randn(2, 4), SignalTree.from_parents([2, 2, -1]))\n"
+    )
+    for arguments in ([], ["log"]):
+        cache = tmp_path / f"cache{len(arguments)}"
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert list(cache.rglob("*.nbc"))  # it did compile
+        said = done.stderr.splitlines()
+        told = [line for line in said if line.startswith("hsa_geo: compiling kernels")]
+        assert len(told) == len(arguments), said
+        assert arguments or not said
