@@ -15,6 +15,7 @@ import contextlib
 import errno
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,8 @@ def make_folder(path: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A new file beside ``path`` that takes its place at the end, or goes if anything fails.
 
+    Its name is its own, so that of several writers the last one wins, and no file mixes two.
+
     Args:
         path: What is to be written; its folder must exist.
 
@@ -141,12 +144,13 @@ def replacing(path: Path) -> Iterator[Path]:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "a.txt")
         >>> with replacing(path) as part:
-        ...     part.name, part.exists(), path.exists()
-        ('.a.txt.part', True, False)
+        ...     part.parent == path.parent, part.exists(), path.exists()
+        (True, True, False)
     """
     file_in_folder(path)
-    part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)
+    # Bytes, as a file system counts them; a long name may have to make room for the rest.
+    start = os.fsdecode(os.fsencode(path.name)[:200])
+    part = path.with_name(f".{start}.{secrets.token_hex(4)}.part")
     with open(part, "xb") as file:  # fails where there is anything, also a link to nowhere
         mode = os.fstat(file.fileno()).st_mode & 0o777
     try:

@@ -5,6 +5,7 @@ import safetensors.torch
 import torch
 
 from hsa_geo._files import replacing, write_text
+from hsa_geo.errors import PathError
 
 
 def test_a_failure_leaves_the_old_file(tmp_path):
@@ -36,14 +37,31 @@ def test_links_are_not_followed(tmp_path, there):
     assert not there or victim.read_text() == "precious"
 
 
-def test_left_overs_are_replaced_and_folders_are_errors(tmp_path):
-    (tmp_path / ".a.txt.part").write_text("of a run that was killed")
-    write_text(tmp_path / "a.txt", "new")
+def test_folders_are_errors(tmp_path):
+    (tmp_path / "a.txt").mkdir()
+    with pytest.raises(PathError, match=r"a\.txt' is a folder"):
+        write_text(tmp_path / "a.txt", "new")
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
-    (tmp_path / ".a.txt.part").mkdir()
-    with pytest.raises(OSError, match=r"\.part"):
-        write_text(tmp_path / "a.txt", "newer")
-    assert (tmp_path / "a.txt").read_text() == "new"
+
+
+def test_of_two_writers_the_last_one_wins(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with replacing(path) as first:
+        first.write_text("half of the fi")
+        with replacing(path) as second:
+            second.write_text("the second")
+        assert path.read_text() == "the second"
+        first.write_text("the first")
+    assert path.read_text() == "the first"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize("letter", ["a", "é"])
+def test_the_longest_names(tmp_path, letter):
+    path = tmp_path / (letter * (255 // len(letter.encode())))
+    write_text(path, "new")
+    assert path.read_text() == "new"
 
 
 def test_others_may_read_what_they_usually_may(tmp_path):

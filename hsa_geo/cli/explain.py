@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hsa_geo._files import file_in_folder
 from hsa_geo.cli.files import read_bytes
 from hsa_geo.cli.options import AsJson, Debug
 from hsa_geo.cli.output import caught_warnings, note, printable, record, say, table, waiting
@@ -15,6 +16,8 @@ from hsa_geo.cli.train import MODEL
 
 __all__ = ["explain"]
 
+#: What a report of ours holds near its beginning (page.html).
+GENERATOR = '<meta name="generator" content="hsa_geo">'
 #: Parts listed for the label that is most likely.
 _PARTS = 5
 
@@ -41,9 +44,8 @@ def explain(
     It shows the words of the page as the model reads them, shaded by what they add to each label,
     with the tree of the page, the attention in it, and the parts that matter most.
     """
-    if out.exists() and path.exists() and out.samefile(path):
-        raise typer.BadParameter(f"'{out}' is the page itself: give another file to --out.")
     data = read_bytes(path)
+    _check_out(out, path)
     classifier = load_classifier(model)
     with waiting("explaining"), caught_warnings() as warned:
         whole = classifier.reader.whole(data, base=path.parent)
@@ -55,7 +57,8 @@ def explain(
     say(f"{printable(out)}: {content['bytes']:,} bytes; open it in a browser")
     label = next(iter(content["parts"]), "")
     rows = [[part["part"], f"{part['adds']:+.3f}"] for part in content["parts"].get(label, [])]
-    of_form = f", form {content['form']} of {len(content['forms'])}" if "form" in content else ""
+    count = len(content.get("forms", []))
+    of_form = f", form {content['form']} of {count}" if count > 1 else ""
     by_parts = ", by these parts:" if rows else ""
     say(f"{printable(path)}{of_form}: {printable(label)}{by_parts}")
     if rows:
@@ -63,6 +66,24 @@ def explain(
     for line in [*content["remarks"], *content["notes"], *warned]:
         note(f"note: {printable(line)}")
     return 0
+
+
+def _check_out(out: Path, page: Path) -> None:
+    """Refuse before the work a place where a report would take the place of something else."""
+    file_in_folder(out)
+    if not out.exists():
+        return
+    if out.samefile(page):
+        raise typer.BadParameter(f"'{out}' is the page itself: give another file to --out.")
+    if not out.is_file():
+        raise typer.BadParameter(f"'{out}' is no regular file: give another name to --out.")
+    with open(out, "rb") as file:
+        ours = GENERATOR.encode() in file.read(4096)
+    if not ours and out.stat().st_size:
+        raise typer.BadParameter(
+            f"'{out}' exists and is no report of hsa-geo, which alone is replaced: give another "
+            "name to --out."
+        )
 
 
 def _explained(

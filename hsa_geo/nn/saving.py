@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import torch
@@ -118,7 +119,7 @@ def save_model(
         "model": config,
         "extra": extra or {},
     }
-    text = json.dumps(content, indent=2)
+    text = json.dumps(content, indent=2, default=_plain)
     state = model.state_dict()
     for name, value in state.items():
         if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized:
@@ -133,6 +134,13 @@ def save_model(
     ):
         safetensors.torch.save_file(separate(state), weights)
         note.write_text(text, encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as one of Python."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r:.80} is no JSON: give numbers, str, lists and dicts.")
 
 
 def load_model(

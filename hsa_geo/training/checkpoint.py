@@ -40,7 +40,7 @@ KEPT = 2
 LAST = 10**9 - 1
 _NAME = re.compile(r"checkpoint-(\d{9})\.json")
 #: All files that are made here; those with a dot are of a process that was killed.
-_OURS = re.compile(r"checkpoint-\d{9}\.(json|safetensors)|\.checkpoint-\d{9}\.\w+\.part")
+_OURS = re.compile(r"checkpoint-\d{9}\.(json|safetensors)|\.checkpoint-\d{9}\.\w+\.\w+\.part")
 #: What it means that something cannot be written: the disk, or what is to be written.
 _UNWRITTEN = (
     *(OSError, safetensors.SafetensorError),

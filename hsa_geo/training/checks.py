@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hsa_geo.data.signal_tree import SignalTree
-from hsa_geo.errors import HSAError, LabelError, MixedKeysError, ShapeError, UnsupportedError
+from hsa_geo.errors import HSAError, LabelError, ShapeError, UnsupportedError
 from hsa_geo.training.options import Options
 
 __all__ = ["blamed_on_labels", "check_arguments", "check_classes", "check_labels", "check_trees"]
@@ -30,7 +31,8 @@ def check_arguments(model: Any, loss: Any, metric: Any, options: Any) -> None:
         raise UnsupportedError(
             f"model is {what}: give a torch.nn.Module, an instance of its class."
         )
-    if not callable(loss) or isinstance(loss, nn.modules.loss._Loss):
+    of_torch = isinstance(loss, nn.Module) and type(loss).__module__ == "torch.nn.modules.loss"
+    if not callable(loss) or of_torch or (isinstance(loss, type) and issubclass(loss, nn.Module)):
         raise UnsupportedError(
             f"loss={loss!r:.60} is not called as loss(model, batch): give a function, such as "
             "lambda model, batch: cross_entropy(model(batch), batch.y, reduction='none')."
@@ -50,7 +52,7 @@ def check_trees(name: str, trees: Any, like: SignalTree | None = None) -> Signal
     Args:
         name: How they are called.
         trees: A dataset or a list.
-        like: A tree that the first has to resemble: the same attributes, as wide.
+        like: A tree whose features the first must have as wide, where it has them.
             (default: any)
 
     Returns:
@@ -58,13 +60,12 @@ def check_trees(name: str, trees: Any, like: SignalTree | None = None) -> Signal
 
     Raises:
         ShapeError: If they are no trees, or features are of another width.
-        MixedKeysError: If an attribute is missing.
 
     Example:
         >>> check_trees("train", [SignalTree.from_parents([2, 2, -1])]).num_leaves
         2
     """
-    if isinstance(trees, (SignalTree, str)) or not (
+    if isinstance(trees, (SignalTree, str, Mapping)) or not (
         hasattr(trees, "__len__") and hasattr(trees, "__getitem__")
     ):
         raise ShapeError(
@@ -83,19 +84,8 @@ def check_trees(name: str, trees: Any, like: SignalTree | None = None) -> Signal
         for number, tree in enumerate(trees):
             _check_widths(f"{name}[{number}]", tree, f"{name}[0]", first)
     if like is not None:
-        _check_alike(name, first, like)
+        _check_widths(f"{name}[0]", first, "train[0]", like)
     return first
-
-
-def _check_alike(name: str, tree: SignalTree, like: SignalTree) -> None:
-    kinds = ("_x", "_index")
-    read = [key for key in sorted(like.keys()) if key in ("x", "y") or key.endswith(kinds)]
-    missing = sorted(set(read) - set(tree.keys()))
-    if missing:
-        raise MixedKeysError(
-            f"{name}[0] has no {missing}, which train[0] has: build both with the same options."
-        )
-    _check_widths(f"{name}[0]", tree, "train[0]", like)
 
 
 def _check_widths(name: str, tree: SignalTree, other: str, like: SignalTree) -> None:
@@ -157,7 +147,8 @@ def check_classes(y: Tensor, classes: int) -> None:
 def blamed_on_labels(batch: Any, place: str) -> Iterator[None]:
     """Say what the labels of a batch are where a loss or metric fails because of them.
 
-    Other errors pass as they are, with a note that says where.
+    Other errors pass as they are, with a note that says where; so do those of labels that are
+    classes, unless a loss of torch says that one is beyond the outputs.
 
     Args:
         batch: The batch.
@@ -177,12 +168,13 @@ def blamed_on_labels(batch: Any, place: str) -> Iterator[None]:
     except (TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
         said = " ".join(str(error).split())[:200].rstrip(".")
         y = getattr(batch, "y", None)
-        words = ("target", "label", "class", "'y'", "nonetype")
-        blamed = any(word in said.lower() for word in words)
+        fits = isinstance(y, Tensor) and y.dim() == 1 and y.dtype == torch.int64
+        target = re.search(r"\btarget\b", said, re.I) is not None  # what torch's losses call labels
+        beyond = target and re.search(r"out of bounds|batch_size", said) is not None
+        blamed = beyond if fits else target or re.search(r"'y'", said) is not None
         if not blamed or isinstance(error, torch.OutOfMemoryError):
             error.add_note(f"It was raised in {place}; {_labels(batch)}.")
             raise
-        fits = isinstance(y, Tensor) and y.dim() == 1 and y.dtype == torch.int64
         remedy = "give classes from 0 to the number of outputs less one" if fits else _REMEDY
         raise LabelError(
             f"the loss failed in {place} ({type(error).__name__}: {said}), and {_labels(batch)}: "

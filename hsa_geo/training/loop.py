@@ -138,7 +138,7 @@ def fit(
             loss of a step does not depend on what is trained, or its weights sum to 0.
         ShapeError: If ``train`` is empty or holds no trees, features of ``validation`` are of
             another width, ``loss`` does not give a loss per item, or ``metric`` no number.
-        MixedKeysError: If trees lack an attribute that others have.
+        MixedKeysError: If trees of a batch lack an attribute that others have.
         LabelError: If the trees have no labels where they are needed, or others than the outputs.
         PathError: If ``folder`` is no path.
         UnsupportedError: If an argument would have no effect, or the model has tensors that cannot

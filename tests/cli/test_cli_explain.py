@@ -76,6 +76,7 @@ def test_what_is_wrong_is_one_line_and_leaves_no_file(place, capsys):  # noqa: F
     assert "there is no model" in capsys.readouterr().err
     saved(place / "page-model")
     (place / "empty.html").touch()
+    os.mkfifo(place / "pipe")
     for arguments, code, says in (
         (["missing.html"], 1, "No such file"),
         (["empty.html"], 1, "'empty.html' is empty"),
@@ -83,7 +84,9 @@ def test_what_is_wrong_is_one_line_and_leaves_no_file(place, capsys):  # noqa: F
         (["page.html", "--out", "page.html"], 2, "is the page itself"),
         (["page.html", "--form", "1"], 2, "whole pages"),
         (["page.html", "--out", "no/folder.html"], 1, "needs a folder, make it first"),
-        (["page.html", "--out", "page-model"], 1, ""),
+        (["page.html", "--out", "page-model"], 1, "'page-model' is a folder"),
+        (["page.html", "--out", "page-model/config.json"], 2, "is no report of hsa-geo"),
+        (["page.html", "--out", "pipe"], 2, "is no regular file"),
     ):
         assert run(["explain", *arguments]) == code
         err = capsys.readouterr().err
@@ -135,7 +138,7 @@ def test_how_much_of_the_page_is_read(place, capsys):  # noqa: F811
     )
     assert run(["explain", "long.html", "-m", "m"]) == 0
     told = capsys.readouterr()
-    assert told.out.splitlines()[1].startswith("long.html, form 1 of 1: search")
+    assert told.out.splitlines()[1].startswith("long.html: search")
     assert "note: The model reads 10 of the page's 299 words and controls" in told.err
     assert "The model reads 10 of the page" in (place / "report.html").read_text(encoding="utf-8")
 
@@ -178,3 +181,11 @@ def test_pages_with_nothing_in_them(place, capsys, data):  # noqa: F811
         assert err.startswith("error: ")
         assert len(err.splitlines()) == 1
     assert not (place / "report.html").exists()
+
+
+def test_a_report_is_replaced_by_the_next(place, capsys):  # noqa: F811
+    saved(place / "page-model")
+    (place / "report.html").touch()  # empty: nothing is lost
+    for _ in range(2):
+        assert run(["explain", "page.html"]) == 0
+    assert "by these parts:" in capsys.readouterr().out

@@ -170,9 +170,13 @@ def test_sizes(make, size):
         assert repr(size) in one_sentence(caught.value)
 
 
-def test_sizes_of_numpy():
+def test_sizes_of_numpy(tmp_path):
     assert is_size(np.int64(3))
     assert HSAConv(np.int64(8), np.int64(4), heads=np.int32(2))(TREE.x, TREE).shape == (3, 8)
+    sizes = {"num_classes": np.int64(2), "channels": np.int64(8), "heads": np.int64(2)}
+    encoders = {"text": TokenEncoder(np.int64(64), 8)}
+    SignalClassifier(encoders, **sizes, dropout=np.float32(0.5)).save(tmp_path)
+    assert SignalClassifier.from_pretrained(tmp_path).config["channels"] == 8
 
 
 @pytest.mark.parametrize("share", ["0.1", None, -0.1, 1.5, float("nan"), [0.1]], ids=str)

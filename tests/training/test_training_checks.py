@@ -10,7 +10,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from hsa_geo.data import SignalTree
-from hsa_geo.errors import LabelError, MixedKeysError, ShapeError, UnsupportedError
+from hsa_geo.errors import LabelError, ShapeError, UnsupportedError
 from hsa_geo.nn import subtree_mean
 from hsa_geo.training import Options, fit
 
@@ -82,9 +82,16 @@ def test_labels_of_the_validation_that_could_never_be_right(label, said):
 def test_errors_of_others_pass_with_a_note():
     with pytest.raises(RuntimeError, match="mat1 and mat2") as caught:
         run(trees(width=5))
-    assert caught.value.__notes__ == [
-        "It was raised in step 1 of 1 of epoch 1; their y is int64 [4] from 0 to 1."
-    ]
+    note = "It was raised in step 1 of 1 of epoch 1; their y is int64 [4] from 0 to 1."
+    assert caught.value.__notes__ == [note]
+
+    class MyClassifier(Mean):
+        def forward(self, batch):
+            return self.labels_of_mine(batch)
+
+    with pytest.raises(AttributeError, match="'MyClassifier' object has no") as caught:
+        run(trees(), model=MyClassifier(3, 2))
+    assert caught.value.__notes__ == [note]
 
 
 @pytest.mark.parametrize(
@@ -94,11 +101,12 @@ def test_errors_of_others_pass_with_a_note():
         ((tree for tree in trees()), "train is a generator: give a list"),
         (trees()[0], "train is a SignalTree: give a list"),
         ("abc", "train is a str: give a list"),
+        ({"a": trees()[0]}, "train is a dict: give a list"),
         (["a", "b"], r"train\[0\] is a str, no SignalTree"),
         ([*trees(), Data(x=torch.randn(2, 3))], r"train\[4\] is a Data, no SignalTree"),
         ([], "train holds no tree"),
     ],
-    ids=["none", "generator", "tree", "str", "strs", "data", "empty"],
+    ids=["none", "generator", "tree", "str", "dict", "strs", "data", "empty"],
 )
 def test_no_trees(given, said):
     with pytest.raises(ShapeError, match=said):
@@ -108,8 +116,11 @@ def test_no_trees(given, said):
 def test_validation_of_other_kind():
     with pytest.raises(ShapeError, match=r"'x' of validation\[0\] has 4 columns, that of .* 3"):
         run(trees(), trees(width=4))
-    with pytest.raises(MixedKeysError, match=r"validation\[0\] has no \['y'\]"):
-        run(trees(), trees(None))
+    own = run(trees(), trees(None), metric=lambda model, batches: 0.5)  # which needs no labels
+    assert own.metric == 0.5
+    for tree in (teacher := trees()):
+        tree.teacher_x = torch.zeros(2, 5)  # what validation does not need
+    assert run(teacher, trees()).metric is not None
     assert run(trees(), trees()).metric is not None
 
 
@@ -119,6 +130,7 @@ def test_validation_of_other_kind():
         ({"model": "a"}, "model is 'a': give a torch.nn.Module"),
         ({"model": Mean}, "model is the class Mean"),
         ({"loss": None}, r"loss=None is not called as loss\(model, batch\)"),
+        ({"loss": nn.CrossEntropyLoss}, "is not called as loss"),
         ({"loss": nn.CrossEntropyLoss()}, r"CrossEntropyLoss\(\) is not called as"),
         ({"metric": "accuracy"}, "metric='accuracy' is no function"),
         ({"options": {"epochs": 3}}, r"are none: give Options\(epochs=10"),
@@ -135,6 +147,12 @@ def test_a_loss_may_be_a_module_of_ones_own():
             return cross_entropy(model, batch)
 
     assert run(trees(), loss=Loss()).best_epoch == 1
+
+    class OfTorch(nn.CrossEntropyLoss):
+        def forward(self, model, batch):
+            return super().forward(model(batch), batch.y)
+
+    assert run(trees(), loss=OfTorch(reduction="none")).best_epoch == 1
 
 
 def test_compiling_is_told_once(tmp_path):

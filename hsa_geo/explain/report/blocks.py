@@ -137,15 +137,20 @@ def _matrix(share: np.ndarray, stay: np.ndarray, ranks: np.ndarray) -> bytes:
     return levels.transpose(2, 0, 1).tobytes()
 
 
-def top_blocks(tree: SignalTree, node: np.ndarray, count: int) -> list[int]:
+def top_blocks(
+    tree: SignalTree, node: np.ndarray, count: int, whole: int | None = None
+) -> list[int]:
     """The parts of a tree with the largest sums, none within another.
 
-    A part is a node with leaves of its own, such as a sentence, a form or a picture.
+    A part is a node of whose leaves at least half are its own children, such as a sentence, a form
+    or a picture, but not what is answered for, which would be all of it.  Other leaves, such as a
+    word beside boxes, are parts by themselves.
 
     Args:
         tree: One tree.
         node: Scores ``[M]``.
         count: How many at most.
+        whole: Id of the node that is answered for. (default: the root)
 
     Returns:
         Their ids, largest first; only positive ones.
@@ -154,13 +159,24 @@ def top_blocks(tree: SignalTree, node: np.ndarray, count: int) -> list[int]:
         >>> tree = SignalTree.from_parents([4, 4, 5, 5, 6, 6, -1])
         >>> top_blocks(tree, np.array([1.0, 1, 2, -3, 2, -1, 1]), 3)
         [4]
+        >>> title = SignalTree.from_parents([4, 3, 3, 4, -1])  # a leaf beside a sentence
+        >>> top_blocks(title, np.array([1.0, 1, 1, 2, 3]), 3)
+        [3, 0]
     """
     if tree.num_tree_nodes == 1:
         return [0] if node[0] > 0 else []
     parent, child = tree.tree_index.cpu().numpy()
     above = np.full(tree.num_tree_nodes, -1)
     above[child] = parent
-    parts = np.unique(parent[child < tree.num_leaves])
+    own = np.bincount(parent[child < tree.num_leaves], minlength=tree.num_tree_nodes)
+    below = tree.plan.count[tree.plan.node_slot].cpu().numpy()
+    is_part = (own > 0) & (2 * own >= below)
+    up = int(np.flatnonzero(above < 0)[0]) if whole is None else whole
+    while up >= 0:  # all of what is answered for, and what lies above it
+        is_part[up] = False
+        up = int(above[up])
+    alone = child[(child < tree.num_leaves) & ~is_part[parent]]
+    parts = np.concatenate([np.flatnonzero(is_part), alone])
     taken, out = set[int](), list[int]()
     for part in parts[np.argsort(-node[parts], kind="stable")].tolist():
         if len(out) == count or node[part] <= 0:

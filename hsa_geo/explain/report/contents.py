@@ -120,7 +120,10 @@ class Contents:
         importance = scores[0].node.detach().cpu().double().numpy()
         reading = read(tree, outline, self.names, views[0]["leaf"], picture_bytes)
         groups, matrices = group_matrices(tree, outline, self.layers, importance, matrix_bytes)
-        parts = [top_blocks(tree, one.node.detach().cpu().double().numpy(), 8) for one in scores]
+        parts = [
+            top_blocks(tree, one.node.detach().cpu().double().numpy(), 8, self.node)
+            for one in scores
+        ]
         if len(self.scores) > count:
             notes.append(f"Labels beyond the first {count} are left out, to keep the file small.")
         elif len(self.labels) > count:
@@ -279,7 +282,7 @@ class Contents:
                 ]
                 for node in nodes
             ]
-            table = table_html(["part", "adds"], rows) if rows else "<p>Nothing adds to it.</p>"
+            table = table_html(["part", "adds"], rows) if rows else "<p>No part adds to it.</p>"
             out.append(f"<h3>{escaped(label)}</h3>{table}")
         return "".join(out)
 

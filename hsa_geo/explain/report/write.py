@@ -120,6 +120,11 @@ def write_report(
         raise NonFiniteError(
             "the model answers with no finite numbers, which nothing explains: train it anew."
         )
+    for name, given in (("labels", labels), ("remarks", remarks)):
+        if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
+            raise ShapeError(f"{name}={given!r:.80} is no list: give a list of str.")
+    if remarks is None:
+        remarks = ()
     labels = [str(k) for k in range(len(out))] if labels is None else list(map(str, labels))
     if len(labels) != len(out):
         raise ShapeError(f"labels has {len(labels)} names for {len(out)} outputs: give one each.")

@@ -105,6 +105,13 @@ def test_remarks_are_text(tmp_path):
     assert '<p class="note">&lt;b&gt;one&lt;/b&gt;</p><p class="note">two</p>' in text
 
 
+@pytest.mark.parametrize("name", ["labels", "remarks"])
+def test_lists_of_names(tmp_path, name):
+    for given in ("ab", 3, {"a", "b"}):
+        with pytest.raises(ShapeError, match=f"{name}=.* is no list"):
+            write_report(tmp_path / "r.html", classifier(), tree_of(), **{name: given})
+
+
 def test_columns_have_one_number_of_digits(tmp_path):
     write_report(tmp_path / "r.html", classifier(), tree_of())
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
