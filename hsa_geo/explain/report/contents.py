@@ -62,7 +62,7 @@ class Contents:
         >>> tree = SignalTree.from_parents([2, 2, -1])
         >>> scores = [LeafScores.of(torch.ones(2), tree, "given", target=0)]
         >>> Contents(tree, ["a"], torch.ones(1), scores, False).page("title", (1, 0, 0)).parts
-        [[2]]
+        [[0, 1]]
     """
 
     def __init__(
