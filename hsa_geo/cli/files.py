@@ -25,10 +25,7 @@ def find_files(
         option: The command's option that takes files with other endings. (default: ``"--as"``)
 
     Yields:
-        Files, and errors of what cannot be read.
-
-    Raises:
-        BuilderError: If none is found.
+        Files, and errors of what cannot be read, also of a folder in which there is none wanted.
     """
     for path in paths:
         if not path.is_dir():
@@ -39,9 +36,12 @@ def find_files(
             empty = False
             yield found
         if empty:
-            raise BuilderError(
-                f"the folder '{path}' holds no file of a known kind: give another, or {option} "
-                "for files with other endings."
+            yield (
+                path,
+                BuilderError(
+                    f"the folder '{path}' holds no file of a known kind: give another, or {option} "
+                    "for files with other endings."
+                ),
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hsa_geo._files import make_folder
 from hsa_geo.cli.options import AsJson, Debug
 from hsa_geo.cli.output import (
     caught_warnings,
@@ -23,7 +25,7 @@ from hsa_geo.cli.output import (
     say,
     waiting,
 )
-from hsa_geo.errors import FileFormatError, TrainingError
+from hsa_geo.errors import FileFormatError, PathError, TrainingError
 
 __all__ = ["FORM_PAGES", "MODEL", "Attention", "train"]
 
@@ -123,7 +125,7 @@ def train(
     )
     sizes = f"{len(pages.train):,} pages to train on, {len(pages.validation):,} to validate on"
     note(f"{len(pages.labels):,} labels, {sizes}")
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     if overwrite and not resume:
         shutil.rmtree(work, ignore_errors=True)
     try:
@@ -147,7 +149,10 @@ def train(
 
 
 def _check_place(out: Path, work: Path, resume: bool, overwrite: bool) -> None:
-    """Refuse before the work what would be refused after it."""
+    """Refuse before the work what would be refused after it; nothing is made yet."""
+    there = next((place for place in (out, *out.parents) if os.path.lexists(place)), out)
+    if os.path.lexists(there) and not there.is_dir():
+        raise PathError(f"'{there}' is a file, not a folder to write into: give another --out.")
     if (out / "config.json").exists() and not overwrite:
         raise FileFormatError(
             f"'{out}' holds a model already: give another --out, or --overwrite to replace it."

@@ -37,16 +37,20 @@ _WORDS = [
     (r"beyond field_tokens=(\d+)", r"beyond \1 of each"),
 ]
 _RULES = [(re.compile(pattern), words) for pattern, words in _WORDS]
+#: What a message quotes: names of files and content, which stay as they are.  An apostrophe within
+#: a word opens and ends nothing, and ``argument="value"`` is a library's word.
+_QUOTED = re.compile(r"""((?<!\w)'(?:[^']|'(?=\w))*'(?!\w)|(?<![\w=])"[^"]*")""")
 
 
 def in_words(message: str) -> str:
-    """A message of the library, as the command says it.
+    """A message of the library, as the command says it; what it quotes is left alone.
 
     Example:
         >>> in_words("the image has 9 x 9 pixels, more than max_pixels=64: raise max_pixels.")
         'the image has 9 x 9 pixels, more than the limit of 64: cut it into parts (limits can be \
 raised in Python, by the functions of hsa_geo.builders).'
     """
+    parts = _QUOTED.split(message)  # the quoted ones at the odd places
     for pattern, words in _RULES:
-        message = pattern.sub(words, message)
-    return message
+        parts[::2] = [pattern.sub(words, part) for part in parts[::2]]
+    return "".join(parts)

@@ -56,8 +56,12 @@ def test_links(tmp_path):
 
 def test_a_folder_without_pages(tmp_path):
     (tmp_path / "a.css").touch()
-    with pytest.raises(BuilderError, match="holds no file of a known kind"):
-        list(find_files([tmp_path], html))
+    [(path, error)] = find_files([tmp_path], html)
+    assert path == tmp_path
+    assert isinstance(error, BuilderError)
+    assert "holds no file of a known kind" in str(error)
+    page = tmp_path / "a.html"  # and the others are found
+    assert names(find_files([tmp_path, page], html))[1:] == [("a.html", None)]
 
 
 def test_a_folder_that_cannot_be_read(tmp_path, monkeypatch):

@@ -120,6 +120,15 @@ def test_a_folder_without_pages(capsys, tmp_path):
     assert "holds no file of a known kind" in capsys.readouterr().err
 
 
+def test_a_folder_without_pages_between_others(capsys, pages, tmp_path):
+    (tmp_path / "deep").mkdir()
+    assert run(["inspect", str(tmp_path / "deep"), str(pages)]) == 1
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 3
+    assert "holds no file of a known kind" in told.err
+    assert told.err.endswith("2 files read, 1 could not be\n")
+
+
 def test_names_that_are_no_utf_8(capsys, tmp_path):
     path = os.fsencode(tmp_path) + b"/caf\xe9\n.html"
     with open(path, "w") as file:

@@ -225,6 +225,17 @@ def test_nothing_is_made_where_nothing_is_read(web, capsys):
     assert not Path("page-model").exists()
 
 
+@pytest.mark.parametrize("out", ["afile", "afile/deep/er"])
+def test_a_file_in_the_place_of_the_model_is_told_before_pages_are_read(web, capsys, out):
+    Path("afile").write_text("mine")
+    (web / "shop" / "empty.html").touch()  # would be reported
+    assert run(["train", str(web), *SMALL, "--out", out]) == 1
+    assert capsys.readouterr().err == (
+        "error: 'afile' is a file, not a folder to write into: give another --out.\n"
+    )
+    assert Path("afile").read_text() == "mine"
+
+
 def test_a_blank_label_is_refused_at_once(web, capsys):
     rows = [f"{path.relative_to(web)},{path.parts[-3]}" for path in web.rglob("*.html")]
     (web / "pages.csv").write_text("\n".join([*rows, "shop/deeper/1.html,  "]))

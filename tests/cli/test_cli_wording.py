@@ -34,6 +34,15 @@ PYTHON = re.compile(r"\b\w+=|\b[a-z]+_[a-z_]+\b(?<!hsa_geo)")
             "in Python, by the functions of hsa_geo.builders).",
         ),
         ("'a' has 3 columns=x, said the file", "'a' has 3 columns=x, said the file"),
+        (
+            "the page's file 'it's max_a=1.html' has 9 leaves, more than max_leaves=8",
+            "the page's file 'it's max_a=1.html' has 9 leaves, more than the limit of 8",
+        ),
+        (
+            """no "max_a=1's", the terminals' max_b=2 of 'raise max_c': raise it, or pass """
+            """on_limit="truncate".""",
+            """no "max_a=1's", the terminals' the limit of 2 of 'raise max_c': raise it.""",
+        ),
     ],
 )
 def test_words(message, says):
