@@ -33,6 +33,8 @@ __all__ = ["FORM_PAGES", "MODEL", "Attention", "train"]
 FORM_PAGES = "form-pages"
 #: Where a model is written and looked for.
 MODEL = Path("page-model")
+#: Fewer validation pages than these say little.
+FEW = 20
 
 
 class Attention(StrEnum):
@@ -231,5 +233,10 @@ def _tell(out: Path, pages: Any, result: Any, as_json: bool) -> None:
             f"best epoch {result.best_epoch}: mean of macro- and micro-F1 {result.metric:.3f} on "
             f"{len(pages.validation):,} validation pages"
         )
+        if len(pages.validation) < FEW:
+            note(
+                f"note: {len(pages.validation):,} validation pages say little of how right the "
+                "model is: label more, or train on all, --validation 0, and look at its answers."
+            )
     say(f"model of {result.parameters:,} parameters in '{printable(out)}'; try it:")
     say(f"hsa-geo predict PAGE.html{'' if out == MODEL else f' --model {printable(out)}'}")

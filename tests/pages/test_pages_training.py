@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch_geometric.data import Batch
@@ -163,3 +165,13 @@ def test_f1_is_that_of_sklearn():
     for average, value in zip(("macro", "micro"), f1(true, said)):
         expected = metrics.f1_score(true.numpy(), said.numpy(), average=average, zero_division=0)
         assert value == pytest.approx(expected)
+
+
+def test_of_equally_right_models_the_surer_is_better():
+    answers = _Pages(2)
+    batch = SimpleNamespace(y=torch.tensor([0, 1]))
+    barely, surely, wrong = (
+        answers.score(lambda batch, k=k: k * torch.eye(2), [batch]) for k in (0.1, 5.0, -5.0)
+    )
+    assert 0.9999 < barely < surely <= 1
+    assert wrong < 0.0001

@@ -338,7 +338,8 @@ def _plan_of(
     if isinstance(tree, Tensor):
         if tree_level is None:
             raise ShapeError(
-                f"tree is a tensor of shape {list(tree.shape)} without tree_level: give both "
+                f"tree is a tensor of shape {list(tree.shape)} without tree_level: give a "
+                "SignalTree, which hsa_geo.transforms.CommunityHierarchy() makes of a graph, or "
                 "tree_index [2, M-1] and tree_level [M]."
             )
         if x is not None and within_compile(x):
