@@ -29,6 +29,9 @@ _TAG_OR_RAW = re.compile(
 )
 # Controls but for blanks, form feeds and the escape of terminals' colours.
 _NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
+#: In data under the name of a page: more controls than these, and than this share of what is no
+#: NUL, which parsers drop.  Random bytes have a tenth, pages that people read a ten-thousandth.
+_STRAY, _STRAY_SHARE = 16, 0.02
 _ASCII_WORD = re.compile(rb"[0-9A-Za-z]")
 _LIKE_A_PATH = re.compile(r"[^<>\n]{1,4096}\.x?html?", re.I)
 #: Most different attributes of one tag; the parser's time grows with the square of their number.
@@ -131,12 +134,18 @@ def read_markup(
 
 def _refuse_binary(data: bytes, text: str, charset: str | None) -> None:
     """Without any markup a page is a text; characters that no text has, or nothing of ASCII in
-    bytes that are no UTF-8 and name no charset, speak of other data under the name of a page."""
-    if not data or "<" in text:
+    bytes that are no UTF-8 and name no charset, speak of other data under the name of a page.  With
+    a "<", which other data have by chance, a few such characters are strays in a page."""
+    if not data:
         return
-    strange = _NO_TEXT.search(text) is not None
-    if charset is None and not strange and not _ASCII_WORD.search(data):
-        strange = sniff_codec(data) == ("cp1252", 0)
+    if "<" in text:
+        nuls = text.count("\0")
+        controls = sum(1 for _ in _NO_TEXT.finditer(text)) - nuls
+        strange = controls > max(_STRAY, _STRAY_SHARE * (len(text) - nuls))
+    else:
+        strange = _NO_TEXT.search(text) is not None
+        if charset is None and not strange and not _ASCII_WORD.search(data):
+            strange = sniff_codec(data) == ("cp1252", 0)
     if strange:
         raise BuilderError(
             f"the {len(data)} bytes {data[:16]!r}{'...' if len(data) > 16 else ''} are neither "

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import warnings
 from typing import Any
 
-from hsa_geo.errors import BuilderError
+from hsa_geo.errors import BuilderError, HSAWarning, LimitError
 
-__all__ = ["is_npy", "read_array", "sequence_tree"]
+__all__ = ["MAX_STEPS", "is_npy", "read_array", "sequence_tree"]
+
+#: Most steps of a sequence, whose tree takes some seconds then.
+MAX_STEPS = 2**20
 
 
 def is_npy(data: bytes) -> bool:
@@ -35,13 +39,27 @@ def read_array(data: bytes, name: str) -> Any:
         An array of numpy, of a table ``[rows, columns]`` float32.
 
     Raises:
-        BuilderError: If it holds anything but numbers, or rows of unequal length.
+        BuilderError: If it holds anything but numbers, rows of unequal length, or no column.
+
+    Warns:
+        HSAWarning: If some of the numbers are not finite.
 
     Example:
         >>> read_array(b"x;y\\n1;2\\n3;4.5\\n", "a.csv").tolist()
         [[1.0, 2.0], [3.0, 4.5]]
     """
-    return _npy(data, name) if is_npy(data) else _table(data, name)
+    import numpy as np
+
+    array = _npy(data, name) if is_npy(data) else _table(data, name)
+    lost = array.size - int(np.isfinite(array).sum())
+    if lost:
+        warnings.warn(
+            f"{lost} of the {array.size} numbers of '{name}' are nan or infinite, with which a "
+            "model gives nan: fill them in, or leave their steps out.",
+            HSAWarning,
+            stacklevel=2,
+        )
+    return array
 
 
 def _npy(data: bytes, name: str) -> Any:
@@ -56,6 +74,11 @@ def _npy(data: bytes, name: str) -> Any:
         ) from error
     if array.dtype.kind not in "biuf":
         raise BuilderError(f"'{name}' holds {array.dtype}: give an array of real numbers.")
+    if 0 in array.shape[1:]:  # a few bytes that promise any number of steps
+        raise BuilderError(
+            f"the array of shape {list(array.shape)} in '{name}' has no number in a step: give one "
+            "column or more."
+        )
     return array
 
 
@@ -121,6 +144,7 @@ def sequence_tree(array: Any, window: int) -> Any:
 
     Raises:
         BuilderError: If there is no step.
+        LimitError: If there are more than :data:`MAX_STEPS`.
 
     Example:
         >>> import numpy as np
@@ -131,6 +155,11 @@ def sequence_tree(array: Any, window: int) -> Any:
 
     if array.ndim == 0 or len(array) == 0:
         raise BuilderError(f"the array of shape {list(array.shape)} has no step: give one or more.")
+    if len(array) > MAX_STEPS:
+        raise LimitError(
+            f"the array of shape {list(array.shape)} has more than {MAX_STEPS} steps: cut it into "
+            "parts, or take the mean of every few."
+        )
     tree = from_sequence(array, windows=window)
     tree.tree_name = [
         f"step {first}" if first + 1 == end else f"steps {first}-{end - 1}"

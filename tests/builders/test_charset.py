@@ -1,3 +1,4 @@
+import random
 import warnings
 
 import pytest
@@ -188,3 +189,25 @@ def test_bytes_that_are_neither_markup_nor_text(data: bytes) -> None:
 def test_what_may_be_a_page_is_read(data: bytes, charset: str | None, word: str) -> None:
     tree = from_html(data, charset=charset)
     assert word in "".join(tree.tree_name[: tree.num_leaves])
+
+
+@pytest.mark.filterwarnings("ignore::hsa_geo.errors.DecodingWarning")
+@pytest.mark.parametrize("size", [1_000, 20_000, 300_000])
+@pytest.mark.parametrize("charset", [None, "utf-8", "windows-1252"])
+def test_random_bytes_are_no_page(size: int, charset: str | None) -> None:
+    data = random.Random(size).randbytes(size)
+    assert b"<" in data
+    with pytest.raises(BuilderError, match=r"bytes b.* are neither markup nor text: skip them"):
+        from_html(data, charset=charset)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"<p>" + b"\x01" * 16 + b"word",  # strays
+        b"<p>" + b"word \x02" * 20 + b"word " * 200,
+        b"\0<\0p\0>\0w\0o\0r\0d" * 99,  # UTF-16 that names no charset
+    ],
+)
+def test_pages_with_a_few_strays_are_read(data: bytes) -> None:
+    assert any("word" in name for name in from_html(data).tree_name)

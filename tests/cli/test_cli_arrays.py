@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hsa_geo.cli.arrays import is_npy, read_array, sequence_tree
-from hsa_geo.errors import BuilderError
+from hsa_geo.cli.arrays import MAX_STEPS, is_npy, read_array, sequence_tree
+from hsa_geo.cli.sources import Kind, read_tree
+from hsa_geo.errors import BuilderError, HSAWarning, LimitError
 
 
 def npy(array, **options):
@@ -90,3 +92,22 @@ def test_sequences():
     for nothing in (np.zeros((0, 3)), np.float32(1)):
         with pytest.raises(BuilderError, match="has no step"):
             sequence_tree(np.asarray(nothing), 2)
+
+
+@pytest.mark.parametrize("kind", [Kind.sequence, Kind.video, Kind.image])
+@pytest.mark.parametrize("shape", [(10**7, 0), (10**9, 0), (3, 0, 4, 3)])
+def test_arrays_without_columns(kind, shape):
+    with pytest.raises(BuilderError, match=r"in 'a\.npy' has no number in a step: give one column"):
+        read_tree(npy(np.zeros(shape)), Path("a.npy"), kind)
+
+
+def test_more_steps_than_a_tree_should_have():
+    with pytest.raises(LimitError, match="has more than 1048576 steps: cut it into parts"):
+        sequence_tree(np.zeros((MAX_STEPS + 1, 1), dtype=np.int8), 16)
+
+
+@pytest.mark.parametrize("data", [b"1,nan\n-inf,4\n", npy(np.array([[1, np.nan], [np.inf, 4]]))])
+def test_numbers_that_are_not_finite_are_told(data):
+    with pytest.warns(HSAWarning, match=r"2 of the 4 numbers of 'a\.csv' are nan or infinite"):
+        array = read_array(data, "a.csv")
+    assert np.isfinite(array).sum() == 2
