@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -151,9 +152,11 @@ def _found(paths: list[Path], kind: Kind | None) -> Iterator[Found]:
     return find_files(paths, wanted)
 
 
+@functools.cache  # else it would be told for every file
 def _load() -> None:
     with waiting("loading PyTorch"):
-        pass
+        import hsa_geo.builders
+        import hsa_geo.ops  # noqa: F401
 
 
 def measure(

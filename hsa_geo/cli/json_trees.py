@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import Any
 
 from hsa_geo.errors import BuilderError, LimitError
@@ -32,7 +33,7 @@ def read_json(data: bytes, name: str) -> Any:
         Lists, dicts and scalars.
 
     Raises:
-        BuilderError: If it is no JSON.
+        BuilderError: If it is no JSON, or holds an integer of thousands of digits.
         LimitError: If it is nested deeper than :data:`MAX_DEPTH`.
 
     Example:
@@ -46,8 +47,13 @@ def read_json(data: bytes, name: str) -> Any:
             return _read_deep(data.decode(json.detect_encoding(data), "surrogatepass"), name)
     except LimitError:
         raise
-    except ValueError as error:
+    except (json.JSONDecodeError, UnicodeError) as error:
         raise BuilderError(f"'{name}' is no JSON ({error}): repair it.") from error
+    except ValueError as error:  # Python's limit, against time that grows with the square
+        raise BuilderError(
+            f"'{name}' holds an integer of more than {sys.get_int_max_str_digits()} digits, which "
+            "is not read: shorten it, or write it as a string."
+        ) from error
 
 
 def _read_deep(text: str, name: str) -> Any:

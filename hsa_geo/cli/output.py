@@ -129,10 +129,12 @@ def error_line(error: BaseException) -> str:
 
     Example:
         >>> error_line(FileNotFoundError(2, "No such file or directory", "page.html"))
-        "[Errno 2] No such file or directory: 'page.html'"
+        "'page.html' does not exist: check the name."
         >>> error_line(MemoryError())
         'MemoryError'
     """
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return one_line(f"'{os.fsdecode(error.filename)}' does not exist: check the name.")
     return one_line(error) or type(error).__name__
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from hsa_geo.cli.arrays import is_npy, read_array, sequence_tree
 from hsa_geo.cli.graphs import graph_tree, links_of, node_link_tree
 from hsa_geo.cli.json_trees import nested_tree, read_json
-from hsa_geo.errors import BuilderError, DecodingWarning, TruncationWarning
+from hsa_geo.errors import BuilderError, DecodingWarning, HSAWarning, TruncationWarning
 
 __all__ = ["Kind", "Reading", "kind_of", "read_site", "read_tree"]
 
@@ -123,7 +123,10 @@ def read_tree(
     if kind is Kind.text:
         from hsa_geo.builders import from_text
 
-        return from_text(_decoded(data), on_limit="truncate", punctuation=reading.punctuation)
+        text = _decoded(data)
+        with warnings.catch_warnings():  # it is what the file holds, whatever it looks like
+            warnings.filterwarnings("ignore", ".* looks like the name of a file", HSAWarning)
+            return from_text(text, on_limit="truncate", punctuation=reading.punctuation)
     if kind is Kind.image:
         return _image(data, path)
     if kind is Kind.video:

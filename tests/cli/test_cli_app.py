@@ -115,7 +115,7 @@ def test_data_errors_are_one_line_and_1(capsys, tmp_path):
     assert run(["inspect", str(tmp_path / "to\nbe.html")]) == 1
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.startswith("error: [Errno 2] No such file or directory: ")
+    assert told.err == f"error: '{tmp_path}/to be.html' does not exist: check the name.\n"
     assert told.err.count("\n") == 1
     assert run(["inspect", "--debug", str(tmp_path / "a.html")]) == 1
     assert "Traceback (most recent call last)" in capsys.readouterr().err

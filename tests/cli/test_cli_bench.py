@@ -42,7 +42,7 @@ def test_trees_of_files_as_json(capsys, tmp_path):
     ("arguments", "code", "says"),
     [
         (["a.json", "--leaves", "5"], 2, "not both"),
-        (["missing.json"], 1, "No such file"),
+        (["missing.json"], 1, "'missing.json' does not exist"),
         (["--leaves", "1"], 2, "--leaves"),
         (["--threads", "100000"], 2, "--threads"),  # torch would crash
         (["--as", "json"], 2, "give files, too"),

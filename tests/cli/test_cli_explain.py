@@ -78,7 +78,7 @@ def test_what_is_wrong_is_one_line_and_leaves_no_file(place, capsys):  # noqa: F
     (place / "empty.html").touch()
     os.mkfifo(place / "pipe")
     for arguments, code, says in (
-        (["missing.html"], 1, "No such file"),
+        (["missing.html"], 1, "'missing.html' does not exist"),
         (["empty.html"], 1, "'empty.html' is empty"),
         (["page-model"], 1, "'page-model' is a folder: name a file"),
         (["page.html", "--out", "page.html"], 2, "is the page itself"),

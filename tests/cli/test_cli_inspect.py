@@ -278,3 +278,26 @@ def test_a_line_comes_before_the_next_file_is_read(tmp_path):
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def test_loading_is_told_once_and_while_it_goes_on(pages):
+    """On a terminal, which this is not."""
+    code = (
+        "import contextlib, sys; from hsa_geo.cli import inspect, run\n"
+        "@contextlib.contextmanager\n"
+        "def waiting(what):\n"
+        "    there = 'hsa_geo.builders' in sys.modules or 'hsa_geo.ops' in sys.modules\n"
+        "    yield\n"
+        "    loaded = 'hsa_geo.builders' in sys.modules and 'hsa_geo.ops' in sys.modules\n"
+        "    print(what, there, loaded, file=sys.stderr)\n"
+        "sys.modules['hsa_geo.cli.inspect'].waiting = waiting\n"
+        "sys.exit(run(sys.argv[1:]))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, "inspect", str(pages)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert told.stderr == "loading PyTorch False True\n2 files read, 0 could not be\n"

@@ -90,3 +90,14 @@ def test_nodes_without_a_name_show_what_they_are(tmp_path, capsys):
         "      2 at 0",
         "      null at 1",
     ]
+
+
+@pytest.mark.parametrize("depth", [1, 3000])
+def test_integers_of_thousands_of_digits(depth):
+    data = b"[" * depth + b"7" * 5000 + b"]" * depth
+    with pytest.raises(BuilderError) as told:
+        read_json(data, "a.json")
+    assert str(told.value) == (
+        "'a.json' holds an integer of more than 4300 digits, which is not read: shorten it, or "
+        "write it as a string."
+    )

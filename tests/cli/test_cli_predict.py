@@ -85,7 +85,9 @@ def test_no_page_or_no_model(place, capsys):
     assert run(["predict", "page.html"]) == 1
     assert "hsa-geo train form-pages" in capsys.readouterr().err
     assert run(["predict", "missing.html"]) == 1  # said before the missing model
-    assert "missing.html" in capsys.readouterr().err
+    assert capsys.readouterr().err == "error: 'missing.html' does not exist: check the name.\n"
+    assert run(["predict", "max_a=1.html"]) == 1
+    assert capsys.readouterr().err == "error: 'max_a=1.html' does not exist: check the name.\n"
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])

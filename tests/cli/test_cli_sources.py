@@ -297,3 +297,11 @@ def test_edge_lists_run_nothing(tmp_path):
     data = f"a b {{'x': open({str(mark)!r}, 'w')}}\nb c {'(' * 5000}\n"
     assert read(data, "a.edgelist").num_leaves == 3
     assert not mark.exists()
+
+
+def test_a_text_that_holds_the_name_of_a_file(recwarn):
+    """It is the text; what else is told of texts is told as before."""
+    assert read_tree(b"notes.txt", Path("a.txt")).num_leaves > 0
+    assert not recwarn.list
+    with pytest.warns(DecodingWarning):
+        read_tree(b"caf\xe9.txt", Path("a.txt"))
