@@ -45,6 +45,9 @@ _OWN = {
     "--punctuation": (Kind.text,),
     "--window": (Kind.sequence,),
 }
+#: What is read of folders.  Tables beside pages are lists of them more often than sequences; sites
+#: and videos are told by no ending.
+_OF_FOLDERS = tuple(kind for kind in Kind if kind not in (Kind.sequence, Kind.site, Kind.video))
 
 
 def inspect(
@@ -60,8 +63,9 @@ def inspect(
         ),
     ] = None,
     nodes: Annotated[
-        int, typer.Option(min=0, help="Nodes of the tree to show, of a single file or site.")
-    ] = 40,
+        int | None,
+        typer.Option(min=0, help="Nodes of the tree to show, of a single file or site; 40."),
+    ] = None,
     include_hidden: Annotated[
         bool, typer.Option("--include-hidden", help="Read what pages hide, too.")
     ] = False,
@@ -93,13 +97,16 @@ def inspect(
         "--punctuation": punctuation,
         "--window": window is not None,
     }
-    _check_options([name for name, is_there in given.items() if is_there], paths, kind, single)
+    _check_options([name for name, is_there in given.items() if is_there], paths, kind)
+    if nodes is not None and (as_json or not single):
+        where = "--json" if as_json else "folders or several files"
+        raise typer.BadParameter(f"--nodes has no effect with {where}: leave one of them out.")
     if single:
         content, tree, warned = measure(paths[0], kind, heads, head_dim, reading)
         if as_json:
             record(content)
         else:
-            _show(content, tree, nodes, heads, head_dim)
+            _show(content, tree, 40 if nodes is None else nodes, heads, head_dim)
             for line in warned:
                 note(f"warning: {line}")
         return 0
@@ -129,14 +136,23 @@ def inspect(
     return 1 if failed else 0
 
 
-def _check_options(given: list[str], paths: list[Path], kind: Kind | None, single: bool) -> None:
-    """Refuse an option that would have no effect."""
-    known = kind_of(paths[0]) if single and kind is None else kind
+def _check_options(given: list[str], paths: list[Path], kind: Kind | None) -> None:
+    """Refuse an option that would have no effect on any of the files."""
+    known: dict[str, tuple[Kind, ...]] = {}  # what is read, and the kinds that it may be of
+    for path in paths:
+        if kind is not None:
+            known[kind] = (kind,)
+        elif path.is_dir():
+            known["folders, in which these are read with --as alone"] = _OF_FOLDERS
+        elif (one := kind_of(path)) is not None:
+            known[one] = (one,)
+        else:  # of no kind, which is told when it is read
+            return
     for option in given:
-        if known is not None and known not in _OWN[option]:
+        if not any(one in _OWN[option] for kinds in known.values() for one in kinds):
             raise typer.BadParameter(
-                f"{option} is for {' and '.join(_OWN[option])}, not for {known}: leave it out, or "
-                "give --as."
+                f"{option} is for {' and '.join(_OWN[option])}, not for {' and '.join(known)}: "
+                "leave it out, or give --as."
             )
 
 
@@ -146,8 +162,7 @@ def _found(paths: list[Path], kind: Kind | None) -> Iterator[Found]:
         return ((path, None) for path in paths)
 
     def wanted(path: Path) -> bool:
-        # Tables beside pages are lists of them more often than sequences.
-        return kind is not None or kind_of(path) not in (None, Kind.sequence)
+        return kind is not None or kind_of(path) in _OF_FOLDERS
 
     return find_files(paths, wanted)
 

@@ -44,6 +44,8 @@ def predict(
     soon as it is read.  Pages that cannot be read are reported, and the exit code is then 1.
     """
     single = len(paths) == 1 and not paths[0].is_dir()
+    if every and not any(path.is_dir() for path in paths):
+        raise typer.BadParameter("--all is for folders, but none is given: leave it out.")
     data = read_bytes(paths[0]) if single else b""  # a missing page is said before a missing model
     classifier = load_classifier(model)
     if single:

@@ -33,6 +33,8 @@ __all__ = ["FORM_PAGES", "MODEL", "Attention", "train"]
 FORM_PAGES = "form-pages"
 #: Where a model is written and looked for.
 MODEL = Path("page-model")
+#: Where the real pages are kept.
+DATA = Path("data/form_pages")
 #: Fewer validation pages than these say little.
 FEW = 20
 
@@ -56,8 +58,8 @@ def train(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the model.")] = MODEL,
     data: Annotated[
-        Path, typer.Option(help=f"Where {FORM_PAGES} is kept.", show_default=True)
-    ] = Path("data/form_pages"),
+        Path | None, typer.Option(help=f"Where {FORM_PAGES} is kept; {DATA}, if not given.")
+    ] = None,
     epochs: Annotated[
         int | None,
         typer.Option(min=1, help=f"Most epochs; 30, or 10 of {FORM_PAGES}, if not given."),
@@ -103,15 +105,19 @@ def train(
         )
     if not 0 <= validation <= 0.5:  # nan, which passes the check of the range in some versions
         raise typer.BadParameter(f"--validation {validation}: give a share of 0 to 0.5.")
+    if resume and overwrite:
+        raise typer.BadParameter("--resume goes on, --overwrite begins anew: give one of them.")
+    real = source == FORM_PAGES and not Path(source).exists()
+    if data is not None and not real:
+        raise typer.BadParameter(f"--data is for {FORM_PAGES}, not for '{source}': leave it out.")
     _check_place(out, work, resume, overwrite)
     with waiting("loading PyTorch"):
         from hsa_geo.pages import PageSettings, train_pages
 
-    real = source == FORM_PAGES and not Path(source).exists()
     if real and images:
         raise typer.BadParameter(f"--images: {FORM_PAGES} come without pictures; leave it out.")
     pages = (
-        _form_pages(data, validation, seed)
+        _form_pages(DATA if data is None else data, validation, seed)
         if real
         else _own_pages(source, validation, seed, images)
     )
@@ -127,8 +133,10 @@ def train(
     )
     sizes = f"{len(pages.train):,} pages to train on, {len(pages.validation):,} to validate on"
     note(f"{len(pages.labels):,} labels, {sizes}")
+    if resume and not work.is_dir():
+        note(f"note: '{printable(out)}' holds no interrupted training: beginning one")
     make_folder(out)
-    if overwrite and not resume:
+    if overwrite:
         shutil.rmtree(work, ignore_errors=True)
     try:
         classifier, result = train_pages(
@@ -141,7 +149,10 @@ def train(
             resume=resume,
         )
     except KeyboardInterrupt:
-        note(f"interrupted: the same command with --resume goes on from '{printable(work)}'")
+        instead = " in place of --overwrite" if overwrite else ""
+        note(
+            f"interrupted: the same command with --resume{instead} goes on from '{printable(work)}'"
+        )
         raise
     classifier.save(out)
     (work / "metrics.csv").replace(out / "metrics.csv")
@@ -155,7 +166,9 @@ def _check_place(out: Path, work: Path, resume: bool, overwrite: bool) -> None:
     there = next((place for place in (out, *out.parents) if os.path.lexists(place)), out)
     if os.path.lexists(there) and not there.is_dir():
         raise PathError(f"'{there}' is a file, not a folder to write into: give another --out.")
-    if (out / "config.json").exists() and not overwrite:
+    # An interrupted training beside a model was begun by --overwrite.
+    going_on = resume and work.is_dir()
+    if (out / "config.json").exists() and not (overwrite or going_on):
         raise FileFormatError(
             f"'{out}' holds a model already: give another --out, or --overwrite to replace it."
         )

@@ -100,6 +100,16 @@ def test_version_and_no_command(capsys):
         (["inspect", "x.html", "--window", "4"], "--window is for sequence, not for html"),
         (["inspect", "--as", "text", "--include-hidden", "x"], "is for html and site, not for"),
         (["inspect", "--jso", "x"], "--jso"),
+        (["inspect", ".", "--window", "4"], "--window is for sequence, not for folders, in which"),
+        (["inspect", ".", "a.html", "--window", "4"], "with --as alone and html: leave it out"),
+        (["inspect", "a.html", "b.json", "--punctuation"], "is for text, not for html and json"),
+        (["inspect", ".", "--nodes", "40"], "--nodes has no effect with folders or several files"),
+        (["inspect", "a.html", "b.html", "--nodes", "1"], "--nodes has no effect with folders"),
+        (["inspect", "a.html", "--nodes", "1", "--json"], "--nodes has no effect with --json"),
+        (["train", ".", "--data", "x"], "--data is for form-pages, not for '.': leave it out"),
+        (["train", ".", "--resume", "--overwrite"], "--overwrite begins anew: give one of them"),
+        (["predict", "a.html", "--all"], "--all is for folders, but none is given"),
+        (["predict", "a.html", "b.html", "--all"], "--all is for folders, but none is given"),
     ],
 )
 def test_usage_errors_are_one_line_and_2(capsys, arguments, says):

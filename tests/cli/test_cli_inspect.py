@@ -301,3 +301,17 @@ def test_loading_is_told_once_and_while_it_goes_on(pages):
         timeout=60,
     )
     assert told.stderr == "loading PyTorch False True\n2 files read, 0 could not be\n"
+
+
+def test_an_option_that_some_files_have_is_no_mistake(capsys, pages):
+    (pages / "a.txt").write_text("To be, or not?")
+    (pages / "steps.csv").write_text("1,2\n" * 5)
+    page, text, steps = (str(pages / name) for name in ("one.html", "a.txt", "steps.csv"))
+    leaves = []
+    for arguments in ([page, text], [page, text, "--punctuation"], [str(pages), "--punctuation"]):
+        assert run(["inspect", *arguments, "--json"]) == 0
+        records = map(json.loads, capsys.readouterr().out.splitlines())
+        leaves += [found["leaves"] for found in records if found["path"] == text]
+    assert leaves == [4, 6, 6]
+    assert run(["inspect", page, steps, "--window", "2"]) == 0
+    assert "steps.csv" in capsys.readouterr().out

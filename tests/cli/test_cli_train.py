@@ -163,6 +163,37 @@ def test_an_interrupted_training_goes_on(web, capsys, monkeypatch):
     assert not Path("page-model/training").exists()
 
 
+def test_going_on_where_there_is_nothing(web, capsys):
+    assert run(["train", str(web), *SMALL, "--epochs", "1", "--resume"]) == 0
+    told = capsys.readouterr().err
+    assert "note: 'page-model' holds no interrupted training: beginning one\n" in told
+
+
+def test_a_training_that_was_to_replace_a_model_goes_on(web, capsys, monkeypatch):
+    """As the interruption says, without the option that would begin anew."""
+    arguments = ["train", str(web), *SMALL, "--epochs", "2"]
+    assert run([*arguments, "--seed", "1"]) == 0
+    before = Path("page-model/model.safetensors").read_bytes()
+    assert run([*arguments, "--resume"]) == 1  # it is no interrupted one
+    assert "holds a model already" in capsys.readouterr().err
+    from hsa_geo.training.run import Run
+
+    end_epoch = Run.end_epoch
+
+    def stop(self):
+        end_epoch(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "end_epoch", stop)
+    assert run([*arguments, "--overwrite"]) == 130
+    assert "with --resume in place of --overwrite goes on" in capsys.readouterr().err
+    assert Path("page-model/model.safetensors").read_bytes() == before
+    monkeypatch.setattr(Run, "end_epoch", end_epoch)
+    assert run([*arguments, "--resume"]) == 0
+    assert "holds no interrupted training" not in capsys.readouterr().err
+    assert Path("page-model/model.safetensors").read_bytes() != before
+
+
 def test_ctrl_c_leaves_nothing_broken(web, tmp_path):
     """The real command and signal, at whatever point that hits."""
     command = [sys.executable, "-m", "hsa_geo", "train", str(web), *SMALL, "--epochs", "100000"]
