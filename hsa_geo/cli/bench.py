@@ -52,7 +52,7 @@ def bench(
     heads: Annotated[int, typer.Option(min=1, max=2**10, help="Heads.")] = 4,
     head_dim: Annotated[int, typer.Option(min=1, max=2**10, help="Features of each head.")] = 16,
     seconds: Annotated[
-        float, typer.Option(min=0, help="For each measurement; three runs at least.")
+        float, typer.Option(min=0, max=3600, help="For each measurement; three runs at least.")
     ] = 0.5,
     threads: Annotated[
         int | None, typer.Option(min=1, max=256, help="Threads of torch; all cores by default.")

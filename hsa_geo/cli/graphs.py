@@ -26,7 +26,8 @@ def graph_tree(data: bytes, path: Path) -> Any:
         The :class:`~hsa_geo.data.SignalTree`.
 
     Raises:
-        BuilderError: If networkx cannot read it, or there are no nodes.
+        BuilderError: If networkx cannot read it, it declares entities of XML, or there are no
+            nodes.
 
     Example:
         >>> graph_tree(b"a b\\nb c", Path("a.edgelist")).num_leaves
@@ -43,7 +44,18 @@ def graph_tree(data: bytes, path: Path) -> Any:
         ".adjlist": nx.read_adjlist,
     }
     read = readers.get(path.suffix.lower(), nx.read_graphml)
+    if read in (nx.read_gexf, nx.read_graphml):
+        _refuse_entities(data, path)
     return _grouped(_checked(path, read, io.BytesIO(data)))
+
+
+def _refuse_entities(data: bytes, path: Path) -> None:
+    """An entity of megabytes may be named a hundred times: files of graphs need none."""
+    if any("<!ENTITY".encode(codec) in data for codec in ("ascii", "utf-16-le", "utf-16-be")):
+        raise BuilderError(
+            f"'{path.name}' declares entities of XML, which could make it grow without end: write "
+            "out what they stand for."
+        )
 
 
 def links_of(content: Any) -> str | None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import networkx as nx
 import pytest
 
 from hsa_geo.cli import run
+from hsa_geo.cli.graphs import graph_tree
+from hsa_geo.errors import BuilderError
 
 WRITERS = {"graphml": nx.write_graphml, "gexf": nx.write_gexf, "gml": nx.write_gml}
 
@@ -74,3 +77,12 @@ def test_parallel_edges_that_the_format_forbids(tmp_path, capsys):
     assert "write `multigraph 1` behind `graph [`" in told
     path.write_text(path.read_text().replace("graph [", "graph [ multigraph 1", 1))
     assert run(["inspect", str(path)]) == 0
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("ending", ["graphml", "gexf"])
+def test_entities_are_refused(codec, ending):
+    """Named a hundred times, one of megabytes would become gigabytes below expat's own limit."""
+    text = '<?xml version="1.0"?><!DOCTYPE g [<!ENTITY a "aaaa">]><graphml>&a;</graphml>'
+    with pytest.raises(BuilderError, match=r"declares entities of XML"):
+        graph_tree(text.encode(codec), Path(f"a.{ending}"))
