@@ -288,7 +288,7 @@ LEVELS = "abcdefghij"
     ids=["pickle", "open", "gexf", "bytes", "json", "laughs", "entity", "deep"],
 )
 def test_what_is_no_graph(name, data):
-    with pytest.raises(BuilderError, match=r"is no graph|has no nodes"):
+    with pytest.raises(BuilderError, match=r"is no graph|has no nodes|declares entities"):
         read(data, name)
 
 
