@@ -57,7 +57,7 @@ def test_no_schema(root):
     (root / "processed" / "schema.json").rename(root / "schema.json")
     with pytest.raises(FileFormatError, match=r"sqlite\.db' holds trees, but its schema\.json is"):
         OnDiskTrees(root)
-    (root / "other" / "processed").mkdir(parents=True)
+    (root / "other" / "processed").mkdir(parents=True, exist_ok=True)
     (root / "processed" / "sqlite.db").rename(root / "other" / "processed" / "sqlite.db")
     with pytest.raises(FileFormatError, match="holds trees, but"):
         early.append(tree(1))
