@@ -8,11 +8,9 @@ is returned.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
-import secrets
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +19,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from hsa_geo._files import file_in_folder
+from hsa_geo._files import replacing
 from hsa_geo.errors import FileFormatError, HSAError, UnsupportedError
 
 __all__ = ["FORMAT", "SCHEMA", "load", "save"]
@@ -90,7 +88,8 @@ def save(tree: Any, path: str | os.PathLike[str]) -> None:
     text = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
     tensors[CONTENT] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     data = safetensors.torch.save(tensors, {"format": FORMAT, "schema": str(SCHEMA)})
-    _write(Path(os.path.realpath(path)), data)
+    with replacing(Path(os.path.realpath(path))) as part:
+        part.write_bytes(data)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -294,18 +293,3 @@ def _json(path: str | os.PathLike[str], text: bytes) -> Any:
 
 def _fail(path: str | os.PathLike[str], why: str, cause: BaseException | None = None) -> NoReturn:
     raise FileFormatError(f"cannot read a tree from {os.fspath(path)}: {why}.") from cause
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write beside the file, then rename: readers see the old file or the new one."""
-    file_in_folder(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
